@@ -145,7 +145,9 @@ def test_status_names_custom_plugins_and_those_left_out(hekla: Hekla, tmp_path: 
     (plugins / "last.py").write_text(
         "from hekla.scheduler import Plugin\n\n\nclass Last(Plugin, name='last'):\n    pass\n"
     )
-    hekla("up", "--port", "0", "--detach", "--no-agent", "--plugins-dir", str(plugins))
+    up = hekla("up", "--port", "0", "--detach", "--no-agent", "--plugins-dir", str(plugins))
+    assert f"{plugins / 'broken.py'} cannot be loaded and is left out: ZeroDivisionError" in up
+    assert f"; see {hekla.data_dir / 'hekla.log'}" in up
     left_out = f"plugin left out: {plugins / 'broken.py'}: ZeroDivisionError"
     said = until(lambda: text if "plugin    last" in (text := hekla("status")) else None)
     assert left_out in said
@@ -225,6 +227,19 @@ def kill(hekla: Hekla) -> None:
     """Kill the server, and wait until its lock is free."""
     os.kill(hekla.pid, signal.SIGKILL)
     until(lambda: running_pid(hekla.data_dir) is None)
+
+
+def test_down_names_the_pods_for_which_it_waits(hekla: Hekla) -> None:
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
+    start_job(hekla, "trap 'sleep 3; exit' TERM; while :; do sleep 0.1; done")
+    assert "still stopping: default/j-t-0; a pod has its grace period" in hekla("down")
+    assert "still stopping" in (hekla.data_dir / "hekla.log").read_text()
+
+
+def test_a_text_of_several_lines_is_indented() -> None:
+    assert local_cluster._indented("  plugin x\nTraceback\n  line\n", 4) == (
+        "  plugin x\n    Traceback\n      line"
+    )
 
 
 def test_down_refuses_to_wait_and_abort(hekla: Hekla) -> None:

@@ -32,6 +32,7 @@ TEMPORARY = "temporary"
 PREFIX = "hekla-"
 GRACE_S = 5.0
 POLL_S = 0.02
+SHOWN_PODS = 5
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,26 @@ class Leftover:
     """The processes by the path of their run, without a suffix."""
 
     @property
+    def name(self) -> str:
+        """`namespace/name`; the UID if it is not recorded."""
+        record = _record(self.directory)
+        return f"{record.namespace}/{record.name}" if record is not None else self.directory.name
+
+    @property
     def is_alive(self) -> bool:
         return any(process.is_alive for process in self.runs.values())
+
+
+def stopping_note(where: Path) -> str:
+    """Return which pods of a cluster that stops still run; empty if none does."""
+    names = [pod.name for pod in of(where)]
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN_PODS} more" if len(names) > SHOWN_PODS else ""
+    return (
+        f"still stopping: {', '.join(names[:SHOWN_PODS])}{more}; a pod has its grace period, at "
+        "most 30 s"
+    )
 
 
 def has_crashed(where: Path) -> bool:

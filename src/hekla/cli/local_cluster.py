@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -57,7 +58,11 @@ from hekla.units.private_directory import (
 
 DEFAULT_PORT = 7443
 READY_WITHIN_S = 300.0
+SILENT_S = 1.0
+"""A stop that takes longer names the pods for which it waits."""
 DOWN_WITHIN_S = 180.0
+LEFT_OUT = "cannot be loaded and is left out"
+"""How the log names a plugin that could not be loaded."""
 NOT_RUNNING = 3
 """Exit code of `status` when no cluster runs, as for system services."""
 
@@ -151,7 +156,15 @@ async def _up(config: LocalConfig, flag: str) -> None:
         terminal.echo(_welcome(server.address, server.kubeconfig, flag))
         service.notify("READY=1")
         await _until_stopped(config.data_dir / STOP_FILE, stopping, shutdown)
+        naming = asyncio.create_task(_name_stopping_pods(config.data_dir))
+    naming.cancel()
     _forget_pid(config.data_dir / PID_FILE)
+
+
+async def _name_stopping_pods(where: Path) -> None:
+    await asyncio.sleep(SILENT_S)
+    if note := await asyncio.to_thread(leftovers.stopping_note, where):
+        terminal.echo(note)
 
 
 def _on_hangup(stopping: asyncio.Event) -> None:
@@ -228,6 +241,7 @@ def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
     usual = _usual_port(where)
     log = where / "hekla.log"
     create_private(log)
+    logged_before = log.stat().st_size
     with log.open("ab") as output:
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -242,10 +256,23 @@ def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
             config = kubeconfig.load(where / "kubeconfig")
             if options["port"] is None and (note := _port_note(usual, config.server)):
                 terminal.echo(note, err=True)
+            for line in _left_out(log.read_bytes()[logged_before:].decode(errors="replace")):
+                terminal.echo(f"{line}; see {log}", err=True)
             terminal.echo(_welcome(config.server, where / "kubeconfig", flag))
             return
         time.sleep(0.02)
     raise click.ClickException(f"the cluster is not ready after {READY_WITHIN_S:.0f} s; see {log}")
+
+
+def _left_out(log: str) -> Iterator[str]:
+    """Yield what the log says about plugins that could not be loaded, with the error of each."""
+    subject = ""
+    for line in log.splitlines():
+        if line.endswith(LEFT_OUT):
+            subject = line.partition("hekla.scheduler: ")[2]
+        elif subject and line and not line.startswith((" ", "Traceback")):
+            yield f"{subject}: {line}"
+            subject = ""
 
 
 def down(data_dir: Path | None, manner: Literal["suspend", "wait", "abort"] = "suspend") -> None:
@@ -264,7 +291,12 @@ def down(data_dir: Path | None, manner: Literal["suspend", "wait", "abort"] = "s
             f"Another `hekla down{data_dir_flag(data_dir)}` stops them at once"
         )
     deadline = time.monotonic() + DOWN_WITHIN_S
+    said = time.monotonic()
     while running_pid(where) is not None:
+        if manner != "wait" and said and time.monotonic() - said > SILENT_S:
+            said = 0
+            if note := leftovers.stopping_note(where):
+                terminal.echo(note)
         if manner != "wait" and time.monotonic() > deadline:
             raise click.ClickException(
                 f"process {pid} is still stopping its pods after {DOWN_WITHIN_S:.0f} s; "
@@ -288,6 +320,12 @@ def _down_without_a_server(where: Path, manner: str, flag: str) -> None:
     if note and leftovers.of(where):
         raise click.ClickException(note)
     terminal.echo(note or f"no cluster is running in {where}")
+
+
+def _indented(text: str, columns: int) -> str:
+    """Indent all lines but the first."""
+    first, *others = text.rstrip().splitlines()
+    return "\n".join([first, *(" " * columns + line for line in others)])
 
 
 def _running_machine(nodes: list[Object]) -> Machine:
@@ -361,8 +399,5 @@ def status(data_dir: Path | None) -> int:
     for name in sorted({name for state in states.values() for name in state.custom_plugins}):
         terminal.echo(f"  plugin    {name}")
     for problem in problems(states):
-        first, *frames = problem.splitlines()
-        terminal.echo(f"  scheduler {first}")
-        for frame in frames:
-            terminal.echo(f"            {frame}")
+        terminal.echo(_indented(f"  scheduler {problem}", len("  scheduler ")))
     return 0

@@ -94,6 +94,18 @@ def test_hekla_up_refuses_a_wide_directory(tmp_path: Path) -> None:
         assert f"chmod 700 {directory}" in done.stderr
 
 
+def test_closing_a_directory_is_suggested_only_for_one_of_a_cluster(tmp_path: Path) -> None:
+    directory = tmp_path / "etc"
+    directory.mkdir(mode=0o755)
+    (directory / "passwd").touch()
+    with pytest.raises(InsecureDirectory, match="use an empty directory of your own") as refused:
+        ensure_private(directory)
+    assert "chmod" not in str(refused.value)
+    (directory / "state.db").touch()
+    with pytest.raises(InsecureDirectory, match=f"close it: chmod 700 {directory}"):
+        ensure_private(directory)
+
+
 def test_directory_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

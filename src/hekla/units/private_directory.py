@@ -7,10 +7,13 @@ is refused with the command that closes it, rather than closed silently: someone
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
 UMASK = 0o077
+CLUSTER_FILES = ("state.db", "hekla.log")
+"""Files by which the data directory of a cluster is known."""
 
 
 class InsecureDirectory(OSError):
@@ -30,12 +33,12 @@ def ensure_private(path: Path) -> None:
     if found.st_uid != os.geteuid():
         raise InsecureDirectory(
             f"{real} belongs to another user (uid {found.st_uid}, this process has "
-            f"{os.geteuid()}); use a directory of your own, or: chown {os.geteuid()} {real}"
+            f"{os.geteuid()}); use an empty directory of your own"
         )
     if stat.S_IMODE(found.st_mode) & UMASK:
         raise InsecureDirectory(
-            f"{real} has mode {stat.S_IMODE(found.st_mode):04o}: others can enter it, and it "
-            f"holds the cluster's tokens and data. Close it: chmod 700 {real}"
+            f"{real} has mode {stat.S_IMODE(found.st_mode):04o}: others can enter it, and the "
+            f"cluster keeps its tokens and data there; {_advice(real)}"
         )
     for parent in real.parents:
         mode = parent.stat().st_mode
@@ -44,6 +47,17 @@ def ensure_private(path: Path) -> None:
                 f"{parent} is writable by everybody, who could replace {real}; use another "
                 f"directory, or: chmod o-w {parent}"
             )
+
+
+def _advice(path: Path) -> str:
+    """Suggest chmod only for a directory of a cluster, not for /etc or a home directory."""
+    try:
+        found = {each.name for each in path.iterdir()}
+    except OSError:
+        found = {""}
+    if not found or found.intersection(CLUSTER_FILES):
+        return f"close it: chmod 700 {shlex.quote(str(path))}"
+    return "it has other files: use an empty directory of your own"
 
 
 def tighten(directory: Path, *patterns: str) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click import ClickException
 
 from hekla.apiserver.server import ApiServer, Config
 from hekla.cli import job_follower
 from hekla.cli.job_follower import Aborted, JobFollower
 from hekla.cli.job_scope import JobScope
+from hekla.cli.object_sender import ObjectSender
 from hekla.cli.progress import Jobs, PlainScreen
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
@@ -263,3 +266,23 @@ def test_selectors_of_several_jobs_name_them_up_to_a_number() -> None:
 async def set_init_state(client: Client, phase: str, state: dict[str, Any]) -> None:
     status = {"phase": phase, "initContainerStatuses": [{"name": "setup", "state": state}]}
     await client.patch_status(PODS, "quick-worker-0", status, namespace="default")
+
+
+UNKNOWN = {
+    "a version": ("batch.volcano.sh/v1", "Job", "it serves Job in batch.volcano.sh/v1alpha1, batc"),
+    "a kind": ("apps/v1", "Deploymnt", "did you mean Deployment in apps/v1?"),
+    "nothing like it": ("x.io/v1", "Zzzz", "`kubectl api-resources` lists its kinds"),
+}
+
+
+async def test_an_unknown_kind_or_version_is_answered_with_those_that_are_served(
+    tmp_path: Path,
+) -> None:
+    async with (
+        ApiServer(Config(data_dir=tmp_path)) as server,
+        Client(kubeconfig.load(server.kubeconfig)) as client,
+    ):
+        for version, kind, want in UNKNOWN.values():
+            obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}}
+            with pytest.raises(ClickException, match=re.escape(want)):
+                await ObjectSender(client).send(obj)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from hekla.cli.command_words import unread_input
 from hekla.cli.main import main
 from hekla.cli.vcctl import manifests
 from hekla.kube import cluster_choice
@@ -178,6 +180,56 @@ def test_usual_amounts_and_variables_are_accepted() -> None:
     flags = ("--memory", "1Mi", "--cpu", "500m", "--gpu", "1", "-e", "_X1=", "-e", "a.b=c")
     assert is_accepted(CliRunner().invoke(main, ["run", *flags, "--", "true"]))
     assert is_accepted(CliRunner().invoke(main, ["run", "--memory", "0", "--", "true"]))
+
+
+WITHOUT_DASHES = {
+    "a program": (("sh", "job"), "hekla run -- sh job"),
+    "flags of both": (
+        ("--cpu", "2", "python3", "train.py", "--lr", "3"),
+        "hekla run --cpu 2 -- python3 train.py --lr 3",
+    ),
+    "a script": (("train.py",), "hekla run -- python train.py"),
+    "a script that exists": (("./go.sh", "now"), "hekla run -- bash ./go.sh now"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_DASHES)
+def test_a_command_without_dashes_is_answered_with_the_line_that_was_meant(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "go.sh").touch()
+    words, want = WITHOUT_DASHES[case]
+    done = CliRunner().invoke(main, ["run", *words])
+    assert done.exit_code == 2
+    assert f"a command comes after `--`: {want}\n" in done.output
+
+
+def test_a_missing_file_and_an_unknown_option_are_errors_as_before(tmp_path: Path) -> None:
+    assert "no such file" in CliRunner().invoke(main, ["run", "nosuch.yaml"]).output
+    assert "No such option '--cpus'" in CliRunner().invoke(main, ["run", "--cpus", "1"]).output
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    # `test` is a program, and the name of a context here.
+    assert is_accepted(CliRunner().invoke(main, ["run", "--context", "test", str(job)]))
+    both = CliRunner().invoke(main, ["run", "nosuch.yaml", "--", "date"])
+    assert "not both" in both.output
+
+
+def test_input_that_the_command_does_not_get_is_named(tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    assert unread_input(ours) == ""
+    os.write(theirs, b"data")
+    assert "--input" in unread_input(ours)
+    os.close(ours)
+    os.close(theirs)
+    with (tmp_path / "f").open("w+") as file:
+        assert unread_input(file.fileno()) == ""
+        file.write("data")
+        file.flush()
+        assert "--input" in unread_input(file.fileno())
+    with open(os.devnull) as null:
+        assert unread_input(null.fileno()) == ""
 
 
 def ttl_of(*flags: str) -> object:

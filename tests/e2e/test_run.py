@@ -88,7 +88,7 @@ def test_a_command_runs_in_this_directory_and_gives_its_exit_code(up: str, tmp_p
 def test_a_manifest_and_a_command_at_once_are_refused(up: str) -> None:
     done = hekla("run", "--data-dir", up, str(EXAMPLES / "hello-gang.yaml"), "--", "date")
     assert done.returncode == 2
-    assert "give manifests, or a command" in done.stderr
+    assert "give manifests or a command after `--`, not both" in done.stderr
 
 
 def test_a_second_run_suggests_replace_and_replace_works(up: str) -> None:

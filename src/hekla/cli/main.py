@@ -255,7 +255,20 @@ class _WithCommand(click.Command):
             at = args.index("--")
             ctx.meta["words"] = args[at + 1 :]
             args = args[:at]
-        return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)
+        from hekla.cli.command_words import meant
+
+        options = [one for one in self.params if isinstance(one, click.Option) and not one.is_flag]
+        given, with_value = list(args), {name for one in options for name in one.opts}
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if line := meant(given, with_value):
+                raise click.UsageError(f"a command comes after `--`: {line}", ctx) from error
+            raise
+        if ctx.params.get("files") and (line := meant(given, with_value)):
+            raise click.UsageError(f"a command comes after `--`: {line}", ctx)
+        return rest
 
 
 @main.command(cls=_WithCommand)
@@ -342,7 +355,7 @@ class _WithCommand(click.Command):
 @click.argument(
     "files",
     nargs=-1,
-    type=click.Path(path_type=Path, exists=True),
+    type=click.Path(path_type=Path),
     metavar="[FILES]… [-- COMMAND…]",
 )
 @click.pass_context
@@ -351,7 +364,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
     Uses the cluster of --kubeconfig, --data-dir or --context, else of $KUBECONFIG, else of `hekla
     up` if it runs, else a temporary one. On a terminal the state of the jobs is shown below their
-    output, and Ctrl-C offers to detach or abort.
+    output, and Ctrl-C offers to detach or abort. A COMMAND does not get the standard input.
 
     \b
         hekla run job.yaml

@@ -9,6 +9,8 @@ it. Other objects are applied if they exist.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import difflib
 from typing import Any, Final
 
 import click
@@ -80,12 +82,36 @@ class ObjectSender:
     async def _resource(self, obj: Object) -> Resource[Any]:
         """Return the API resource of an object's kind, from discovery."""
         version, kind = kind_of(obj)
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         try:
-            listed = msgspec.json.decode(await self._client.request("GET", root))
+            listed = await self._served(version)
         except ApiError as error:
-            raise click.ClickException(f"{kind}: this cluster has no {version}") from error
-        for one in listed["resources"]:
-            if one["kind"] == kind and "/" not in one["name"]:
+            raise click.ClickException(await self._unknown(version, kind)) from error
+        for one in listed:
+            if one["kind"] == kind:
                 return resource(version, one["name"], kind=kind, namespaced=one["namespaced"])
-        raise click.ClickException(f"this cluster has no kind {kind} in {version}")
+        raise click.ClickException(await self._unknown(version, kind))
+
+    async def _served(self, version: str) -> list[Object]:
+        """Return the resources of an API version, without subresources."""
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        listed = msgspec.json.decode(await self._client.request("GET", root))
+        return [one for one in listed["resources"] if "/" not in one["name"]]
+
+    async def _unknown(self, version: str, kind: str) -> str:
+        """Return that the cluster does not serve a kind, and which versions or kinds it serves."""
+        served: dict[str, set[str]] = {}
+        for each in await self._versions():
+            with contextlib.suppress(ApiError):  # of an aggregated server that is away
+                for one in await self._served(each):
+                    served.setdefault(one["kind"], set()).add(each)
+        text = f"this cluster has no kind {kind} in {version}"
+        if kind in served:
+            return f"{text}; it serves {kind} in {', '.join(sorted(served[kind]))}"
+        close = difflib.get_close_matches(kind, served, n=1)
+        if close:
+            return f"{text}; did you mean {close[0]} in {', '.join(sorted(served[close[0]]))}?"
+        return f"{text}, nor in another version; `kubectl api-resources` lists its kinds"
+
+    async def _versions(self) -> list[str]:
+        groups = msgspec.json.decode(await self._client.request("GET", "/apis"))["groups"]
+        return ["v1", *(one["groupVersion"] for group in groups for one in group["versions"])]

@@ -23,6 +23,7 @@ import uvloop
 
 from hekla.api.wellknown import JobPhase
 from hekla.cli import interrupts, terminal
+from hekla.cli.command_words import unread_input
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
 from hekla.cli.vcctl import manifests
@@ -135,8 +136,13 @@ def run(
     **options: Any,
 ) -> int:
     """Run jobs on the cluster that is meant, or on a temporary one; return the exit code."""
-    if bool(files) == bool(words):
+    if files and words:
+        raise click.UsageError("give manifests or a command after `--`, not both")
+    if not files and not words:
         raise click.UsageError("give manifests, or a command after `--`")
+    for path in files:
+        if not path.exists():
+            raise click.UsageError(f"{path}: no such file or directory")
     if files:
         _refuse_flags_of_commands(written)
     objects = _objects_of(files, check=check)
@@ -151,7 +157,11 @@ def run(
             here = _prepare(line, target, written, given)
             objects.append(line.job(here))
             outputs = here.outputs
-        request = _RunRequest(objects, replace=replace, is_command=bool(words), outputs=outputs)
+            if note := unread_input(0):
+                _say(note)
+        request = _RunRequest(
+            objects, replace=replace, is_command=bool(words), outputs=outputs, files=files
+        )
         if target is None:
             return _run_apart(flags.data_dir, request, host_images=host_images)
         terminal.echo(f"using the cluster {target.server} of {target.source}", err=True)
@@ -276,6 +286,7 @@ class _RunRequest:
     replace: bool
     is_command: bool
     outputs: tuple[Path, ...] = ()
+    files: Sequence[Path] = ()
 
 
 def _command_line(
@@ -443,6 +454,12 @@ async def _follow(
             return interrupt.exit_code
         finally:
             screen.close()
+    if not any(map(is_followed, request.objects)):
+        what = shlex.join(word for path in request.files for word in ("-f", str(path)))
+        terminal.echo(
+            f"no job among the objects: nothing is waited for; `kubectl get {what}` shows them",
+            err=True,
+        )
     for output in request.outputs:
         terminal.echo(f"output {output}: {contents(output)}", err=True)
     is_kept = can_detach and not follower.deleted

@@ -81,6 +81,34 @@ def test_plain_output_prints_each_change_once(capsys: Any) -> None:
     ]
 
 
+def test_the_bar_of_finished_pods_is_full_whatever_their_number() -> None:
+    for succeeded, failed, total in ((1, 2, 3), (33, 66, 99), (999, 1, 1000), (1, 999, 1000)):
+        one = job("Completed", {"worker": {"Succeeded": succeeded, "Failed": failed}})
+        one["spec"]["tasks"] = [{"name": "worker", "replicas": total}]
+        bar = list(panel(Jobs({"u1": one}), NOW))[1].split()[1]
+        assert len(bar) == 20
+        assert set(bar) == {"█", "×"}, bar
+
+
+def test_the_last_phase_follows_the_last_output(capsys: Any) -> None:
+    jobs = Jobs({"u1": job("Completed")})
+    screen = PlainScreen(jobs, lambda: 0.0)
+    screen.changed()
+    screen.output("p", "bye")
+    screen.ended()
+    screen.changed()
+    assert capsys.readouterr().out.splitlines() == ["p | bye", "job train: Completed"]
+
+
+def test_the_last_phase_of_one_job_does_not_wait_for_the_others(capsys: Any) -> None:
+    now = iter([0.0, 1.0, 5.0, 5.0, 9.0])
+    screen = PlainScreen(Jobs({"u1": job("Failed")}), lambda: next(now))
+    screen.changed()
+    assert capsys.readouterr().out == ""
+    screen.changed()
+    assert capsys.readouterr().out == "job train: Failed\n"
+
+
 def waiting_pod(name: str, why: str, message: str = "") -> dict[str, Any]:
     waiting = {"reason": why, "message": message}
     return {

@@ -334,6 +334,7 @@ class JobFollower:
             self._screen.changed()  # update the elapsed times
         await self._list_again()
         await self._readers.finish()
+        self._screen.ended()
 
     async def _list_again(self) -> None:
         """List jobs and pods once more: watches of different kinds are not synchronized."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,6 +33,9 @@ BAR = 20
 PANEL_REASONS = 3
 WAITING_PHASES = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)
 """Phases in which something may keep pods of a job from running."""
+LAST_PHASES = (*JobPhase.FINISHED, JobPhase.ABORTED)
+LAST_OUTPUT_S = 3.0
+"""How long the last phase of a job waits for its output while other jobs run."""
 HELP = "what helps:"
 """A verdict of the scheduler that names the next step itself."""
 REDRAW_S = 0.1
@@ -166,12 +170,14 @@ def _headline(jobs: Jobs, uid: str, job: Object, now: float) -> str:
 
 def _progress(job: Object, task: Object) -> str:
     total, phases = int(task.get("replicas") or 0), _phases(job, task)
-    bar, words = "", []
+    bar, words, counted = "", [], 0
     for phase, word, sign in STEPS:
         count = int(phases.get(phase) or 0)
         if count:
             words.append(f"{count} {word}")
-            bar += sign * max(1, count * BAR // max(total, 1))
+            counted += count
+            # Of all counted so far: a bar of several phases is full when all pods are.
+            bar += sign * max(1, counted * BAR // max(total, 1) - len(bar))
     if arrays.array_of(job) is not None:
         return f"{bar[:BAR]:·<{BAR}}  {array_progress(job)}"
     return f"{bar[:BAR]:·<{BAR}}  {', '.join(words) or 'no pods yet'} of {total}"
@@ -205,14 +211,18 @@ class Screen(Protocol):
     def output(self, pod: str, line: str) -> None: ...
     def ask(self, question: str) -> None: ...
     def changed(self) -> None: ...
+    def ended(self) -> None: ...
     def close(self) -> None: ...
 
 
 class PlainScreen:
     """Prints one line for each change: for files, pipes and CI."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, now: Callable[[], float] = time.monotonic) -> None:
         self._jobs = jobs
+        self._now = now
+        self._is_ended = False
+        self._ended_at: dict[str, float] = {}
         self._printed: dict[str, str] = {}
         self._milestones: dict[str, str] = {}
 
@@ -235,12 +245,23 @@ class PlainScreen:
 
     def changed(self) -> None:
         for uid, job in self._jobs.followed.items():
-            name = job["metadata"]["name"]
-            self._print_once(uid, f"job {name}: {self._jobs.phase(uid)}")
+            name, phase = job["metadata"]["name"], self._jobs.phase(uid)
+            if phase not in LAST_PHASES or self._may_print_last(uid):
+                self._print_once(uid, f"job {name}: {phase}")
             if arrays.array_of(job) is not None:
                 self._print_milestone(uid, name, job)
         for line in self._jobs.new_reasons():
             self._print(line)
+
+    def _may_print_last(self, uid: str) -> bool:
+        """Return whether the output of an ended job is complete, as far as one can wait for it."""
+        ended_at = self._ended_at.setdefault(uid, self._now())
+        return self._is_ended or self._now() - ended_at >= LAST_OUTPUT_S
+
+    def ended(self) -> None:
+        """Print the last phases: all output has been printed."""
+        self._is_ended = True
+        self.changed()
 
     def _print_once(self, key: str, line: str) -> None:
         if self._printed.get(key) != line:
@@ -318,6 +339,9 @@ class LiveScreen:
         if abs(now - self._drawn_at) >= REDRAW_S:
             self._drawn_at = now
             self._live.refresh()
+
+    def ended(self) -> None:
+        """Do nothing: the state is always the last line."""
 
     def close(self) -> None:
         self._live.refresh()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -104,6 +106,28 @@ def test_private_working_directory_is_refused_and_sync_is_the_next_step(shared: 
     here = HostEnvironment(workdir=closed)
     with pytest.raises(HostPathError, match="--sync runs the job in a copy"):
         here.prepare(for_others=True, say=silent)
+
+
+def test_a_working_directory_that_pods_cannot_write_is_named_once_before_the_run(
+    shared: Path,
+) -> None:
+    module = import_module("hekla.cli.run")
+    private = shared / "mine"
+    private.mkdir(mode=0o755)
+    open_ = shared / "open"
+    open_.mkdir()
+    open_.chmod(0o1777)
+
+    def said(**given: Any) -> str:
+        return str(module._unwritable_note(HostEnvironment(**given), for_others=True))
+
+    note = said(workdir=private)
+    assert f"the command cannot write to {private}" in note
+    assert "use --output DIR" in note
+    assert said(workdir=open_) == ""
+    assert said(workdir=private, outputs=[open_]) == ""
+    assert said(workdir=private, sync=True) == ""
+    assert module._unwritable_note(HostEnvironment(workdir=private), for_others=False) == ""
 
 
 def test_cache_that_others_may_write_is_refused(

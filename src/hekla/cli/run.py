@@ -12,6 +12,7 @@ import re
 import secrets
 import shlex
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -210,7 +211,24 @@ def _prepare(
         if nodes.foreign and "image" not in written:
             raise click.UsageError(_image_needed(target))
         for_others = nodes.run_as_others
-    return environment.prepare(for_others=for_others, say=_say)
+    here = environment.prepare(for_others=for_others, say=_say)
+    if note := _unwritable_note(environment, for_others=for_others):
+        _say(note)
+    return here
+
+
+def _unwritable_note(environment: HostEnvironment, *, for_others: bool) -> str:
+    """Return that pods cannot create files in the working directory; empty if they need not."""
+    if not for_others or environment.outputs or environment.sync:
+        return ""
+    directory = Path(environment.workdir or Path.cwd()).expanduser().absolute()
+    needed = stat.S_IWOTH | stat.S_IXOTH
+    if directory.stat().st_mode & needed == needed:
+        return ""
+    return (
+        f"the command cannot write to {directory}: pods run as users of their namespace; use "
+        "--output DIR for its results"
+    )
 
 
 def _say(line: str) -> None:

@@ -273,6 +273,14 @@ def test_a_cluster_keeps_its_port_unless_another_program_takes_it(
     assert server_of(hekla) == second
 
 
+def test_copied_kubeconfigs_are_named_only_for_a_cluster_that_had_one() -> None:
+    known = local_cluster._port_note(7443, "https://127.0.0.1:9", is_new=False)
+    assert "kubeconfigs that were copied" in known
+    new = local_cluster._port_note(7443, "https://127.0.0.1:9", is_new=True)
+    assert new.endswith("so the API server is at https://127.0.0.1:9, which it will keep")
+    assert local_cluster._port_note(9, "https://127.0.0.1:9", is_new=True) == ""
+
+
 def test_first_start_asks_for_the_documented_port(tmp_path: Path) -> None:
     assert local_cluster._usual_port(tmp_path) == 7443
     (tmp_path / "kubeconfig").write_text("nonsense")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hekla.kube.errors import ConfigError
-from hekla.kube.kubeconfig import Kubeconfig, load, write_kubeconfig
+from hekla.kube.kubeconfig import ClusterConfig, Kubeconfig, load, write_kubeconfig
 
 
 def b64(text: str) -> str:
@@ -260,3 +260,16 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write_kubeconfig(path, "https://k", None, "t", "c")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+
+
+@pytest.mark.parametrize("content", ["just a string", "- a\n- b", "3"])
+def test_a_file_that_is_no_map_is_named_as_no_kubeconfig(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=f"{path} is no kubeconfig: it holds"):
+        load(path)
+
+
+def test_the_place_of_a_cluster_is_its_server_and_the_kubeconfig() -> None:
+    assert ClusterConfig("https://a:1", source="/home/me/c").place == "https://a:1 of /home/me/c"
+    assert ClusterConfig("https://a:1").place == "https://a:1"

@@ -435,3 +435,11 @@ async def test_no_error_contains_the_token(
             await client.create(PODS, BODY)
     shown += [str(lost.value), repr(lost.value.__cause__), caplog.text]
     assert not any("s3cr3t" in text for text in shown)
+
+
+async def test_an_address_that_refuses_is_named_with_its_kubeconfig() -> None:
+    config = ClusterConfig("http://127.0.0.1:1", source="/home/me/kubeconfig")
+    where = "cannot connect to http://127.0.0.1:1 of /home/me/kubeconfig: "
+    async with Client(config, retry=RetryPolicy(attempts=1)) as client:
+        with pytest.raises(errors.ConnectionLost, match=where):
+            await client.get(PODS, "a")

@@ -29,6 +29,7 @@ from hekla.cli.service_unit import up_flags
 from hekla.cli.vcctl.scheduler_config import problems, read_states
 from hekla.kube import kubeconfig
 from hekla.kube.data_dir import (
+    KUBECONFIG_FILE,
     MULTI_USER_FILE,
     PID_FILE,
     STOP_FILE,
@@ -98,13 +99,14 @@ def _usual_port(where: Path) -> int:
         return DEFAULT_PORT
 
 
-def _port_note(usual: int, address: str) -> str:
+def _port_note(usual: int, address: str, *, is_new: bool) -> str:
     """Return why the cluster has another port than usual; empty if it has not."""
     if urlsplit(address).port == usual:
         return ""
+    copies = "; kubeconfigs that were copied from this cluster need the new address"
     return (
         f"port {usual} is taken by another program, so the API server is at {address}, which it "
-        "will keep; kubeconfigs that were copied from this cluster need the new address"
+        f"will keep{'' if is_new else copies}"
     )
 
 
@@ -145,13 +147,16 @@ async def _up(config: LocalConfig, flag: str) -> None:
         loop.add_signal_handler(signal.SIGHUP, _on_hangup, stopping)
     (config.data_dir / STOP_FILE).unlink(missing_ok=True)
     shutdown = Shutdown(aborts=False)
+    is_new = not (config.data_dir / KUBECONFIG_FILE).exists()
     async with cluster(config, shutdown) as server:
         _mark_multi_user(config)
         (config.data_dir / PID_FILE).write_text(str(os.getpid()))
         # Start-up objects live as long as the cluster: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
-        if config.else_any_port and (note := _port_note(config.port, server.address)):
+        if config.else_any_port and (
+            note := _port_note(config.port, server.address, is_new=is_new)
+        ):
             terminal.echo(note, err=True)
         terminal.echo(_welcome(server.address, server.kubeconfig, flag))
         service.notify("READY=1")
@@ -238,7 +243,7 @@ def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
         raise click.ClickException(str(error)) from error
     words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(where)]
     words += up_flags(options)
-    usual = _usual_port(where)
+    usual, is_new = _usual_port(where), not (where / KUBECONFIG_FILE).exists()
     log = where / "hekla.log"
     create_private(log)
     logged_before = log.stat().st_size
@@ -254,7 +259,9 @@ def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
             raise click.ClickException(reason or f"the cluster did not start; see {log}")
         if running_pid(where) == child.pid:
             config = kubeconfig.load(where / "kubeconfig")
-            if options["port"] is None and (note := _port_note(usual, config.server)):
+            if options["port"] is None and (
+                note := _port_note(usual, config.server, is_new=is_new)
+            ):
                 terminal.echo(note, err=True)
             for line in _left_out(log.read_bytes()[logged_before:].decode(errors="replace")):
                 terminal.echo(f"{line}; see {log}", err=True)

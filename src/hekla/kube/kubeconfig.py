@@ -65,6 +65,11 @@ class ClusterConfig(msgspec.Struct, frozen=True):
         return f"ClusterConfig(server={self.server!r}, context={self.context!r})"
 
     @property
+    def place(self) -> str:
+        """The server and where its address comes from, for errors."""
+        return f"{self.server} of {self.source}" if self.source else self.server
+
+    @property
     def is_loopback(self) -> bool:
         """Whether the server is on this machine."""
         return _is_loopback(urlsplit(self.server).hostname or "")
@@ -328,6 +333,11 @@ def _read(path: Path) -> _File:
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"kubeconfig {path}: not YAML{at}") from None
+    if data is not None and not isinstance(data, dict):
+        found = "a list" if isinstance(data, list) else "one value"
+        raise ConfigError(
+            f"{path} is no kubeconfig: it holds {found} instead of clusters, users and contexts"
+        )
     try:
         return msgspec.convert(data if data is not None else {}, type=_File)
     except msgspec.ValidationError as error:

@@ -149,7 +149,7 @@ class SyncTransport:
         auth: Auth,
         timeout_s: float | None,
     ) -> http.client.HTTPResponse:
-        _connect(call, connection)
+        _connect(call, connection, self.config.place)
         connection.sock.settimeout(timeout_s)
         try:
             connection.putrequest(
@@ -281,7 +281,7 @@ class _TlsConnection(http.client.HTTPConnection):
 _SOCKET_ERRORS = (OSError, http.client.HTTPException)
 
 
-def _connect(call: Call, connection: http.client.HTTPConnection) -> None:
+def _connect(call: Call, connection: http.client.HTTPConnection, place: str) -> None:
     if connection.sock is not None:
         return
     try:
@@ -290,7 +290,8 @@ def _connect(call: Call, connection: http.client.HTTPConnection) -> None:
         raise TlsError(f"{call}: TLS was refused: {str(error)[:300]}") from error
     except OSError as error:
         shown = error.strerror or str(error) or type(error).__name__
-        raise ConnectionLost(f"{call}: cannot connect: {shown[:300]}", established=False) from error
+        text = f"{call}: cannot connect to {place}: {shown[:300]}"
+        raise ConnectionLost(text, established=False) from error
 
 
 def _is_stale(connection: http.client.HTTPConnection) -> bool:

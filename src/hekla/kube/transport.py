@@ -237,7 +237,7 @@ class Transport:
             fact = (
                 "no connection in time" if isinstance(error, TimeoutError) else _short_text(error)
             )
-            text = f"{call}: cannot connect: {fact}"
+            text = f"{call}: cannot connect to {self.config.place}: {fact}"
             raise ConnectionLost(text, established=False) from error
 
     def _request(self, call: Call, auth: Auth) -> bytes:

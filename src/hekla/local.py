@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import platform
+import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -220,7 +221,17 @@ def _history(config: LocalConfig) -> HistoryStore:
         config.data_dir / HISTORY_FILE,
         max_jobs=config.history_jobs,
         max_age_days=config.history_days,
+        # Only this user and root can read the kubeconfig: the jobs are theirs.
+        default_user="" if config.multi_user else _user_name(),
     )
+
+
+def _user_name() -> str:
+    """Return the name of the user who runs the cluster."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container whose user is in no passwd file
+        return str(os.geteuid())
 
 
 def _agent(config: LocalConfig, client: Client) -> Agent:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hekla.api.history import PodUsage, usage_condition
+from hekla.api.wellknown import ARRAY_RETRIED
 from hekla.controllers.history.accounting import JobView, job_record, pod_account
 from hekla.kube.resources import JOBS
 from hekla.records.store import HistoryStore, RecordFilter
@@ -66,6 +69,17 @@ def test_efficiency_compares_only_what_was_measured() -> None:
     assert found.cpu_efficiency == 0.5
     assert found.measured.memory_peak_bytes == 1000
     assert found.memory_efficiency is None  # no memory was requested
+
+
+@pytest.mark.parametrize(
+    ("retried", "want"),
+    [('{"1": "3,7-9", "2": "0"}', 6), ("{}", 0), ("nonsense", 0), ('{"x": "1"}', 0), ("[1]", 0)],
+)
+def test_retries_of_an_array_are_those_of_all_its_indices(retried: str, want: int) -> None:
+    made = job()
+    made["metadata"].setdefault("annotations", {})[ARRAY_RETRIED] = retried
+    pods = [ran(made, 0), ran(made, 1)]
+    assert job_record(view(recorded(made, pods, "Completed"), *pods)).retries == want
 
 
 def test_pods_of_earlier_attempts_count() -> None:

@@ -35,6 +35,16 @@ def test_record_is_read_as_it_was_written_and_only_its_owner_may_read_the_file(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_jobs_without_a_submitter_are_those_of_the_default_user(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "h.db", clock=ManualClock(NOW), default_user="ada")
+    store.put(record("own", user=""), settled=True)
+    store.put(record("other", user="bob"), settled=True)
+    assert names(store, user="ada") == ["own"]
+    (found,) = store.page(RecordFilter(user="ada"), limit=1).records
+    assert found.user == "ada"
+    assert names(store, user="bob") == ["other"]
+
+
 def test_job_is_recorded_once_and_a_settled_record_does_not_change(store: HistoryStore) -> None:
     store.put(record(pods_failed=1), settled=False)
     store.put(record(pods_failed=2), settled=True)

@@ -138,8 +138,13 @@ class HistoryStore:
         max_jobs: int = MAX_JOBS,
         max_age_days: float = MAX_AGE_DAYS,
         clock: Clock | None = None,
+        default_user: str = "",
     ) -> None:
+        """`default_user` is the user of jobs without a recorded submitter: those of the person who
+        runs a cluster for themselves alone.
+        """
         self.path = path
+        self._default_user = default_user
         self._max_jobs = max_jobs
         self._max_age_s = max_age_days * 24 * 3600.0
         self._clock: Clock = clock or SystemClock()
@@ -156,6 +161,8 @@ class HistoryStore:
 
     def put(self, record: JobRecord, *, settled: bool) -> None:
         """Write the record of a job, once for each uid; a settled one is not changed again."""
+        if not record.user:
+            record = msgspec.structs.replace(record, user=self._default_user)
         finished = record.finished.timestamp()
         row = (record.uid, record.namespace, record.id, record.name, record.user, record.queue,
                record.phase, finished, settled, msgspec.json.encode(record))  # fmt: skip

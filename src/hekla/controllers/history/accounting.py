@@ -6,6 +6,7 @@ every attempt, become a `JobRecord`.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from hekla.api import wellknown
+from hekla.api import arrays, wellknown
 from hekla.api.history import (
     CANCELLED,
     MAX_MESSAGE,
@@ -149,11 +150,20 @@ def job_record(view: JobView) -> JobRecord:
         requests=_total((task.requests, task.pods) for task in tasks),
         pods_succeeded=succeeded,
         pods_failed=failed,
-        retries=int(status_of(job).get("retryCount") or 0),
+        retries=int(status_of(job).get("retryCount") or 0) + _retried_indices(job),
         exit_codes=_exit_codes(view.pods),
         resource_seconds=_total((pod.requests, _held_s(pod, finished)) for pod in view.pods),
         measured=_measured(view.pods),
     )
+
+
+def _retried_indices(job: Object) -> int:
+    """Return how often indices of an array were retried in all; 0 for other jobs."""
+    try:
+        found = json.loads(annotations_of(job).get(wellknown.ARRAY_RETRIED) or "{}")
+        return sum(int(times) * len(arrays.expand(str(text))) for times, text in found.items())
+    except (arrays.ArrayError, ValueError, AttributeError):
+        return 0  # someone has changed the annotation
 
 
 def _moment(at: float) -> datetime:

@@ -232,6 +232,20 @@ def test_input_that_the_command_does_not_get_is_named(tmp_path: Path) -> None:
         assert unread_input(null.fileno()) == ""
 
 
+def test_workloads_that_are_not_followed_are_named_and_other_objects_are_not() -> None:
+    module = import_module("hekla.cli.run")
+
+    def note(*kinds: tuple[str, str]) -> str:
+        objects = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
+        request = module._RunRequest(objects, replace=False, is_command=False, files=["a b.yaml"])
+        return str(module._unfollowed_note(request))
+
+    assert "`kubectl get -f 'a b.yaml'` shows these objects" in note(("v1", "Pod"))
+    assert "nothing is waited for" in note(("batch/v1", "Job"))
+    assert note(("v1", "ConfigMap")) == ""
+    assert note(("v1", "Pod"), ("batch.volcano.sh/v1alpha1", "Job")) == ""
+
+
 def ttl_of(*flags: str) -> object:
     module = import_module("hekla.cli.run")
     given = dict(zip(("ttl",), flags, strict=False))

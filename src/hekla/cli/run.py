@@ -60,6 +60,10 @@ COMMAND_FLAGS = (
     "name", "image", "replicas", "array", "retries", "cpu", "memory", "gpu", "queue", "plugins",
     "env", "ttl", "requirements", "workdir", "sync", "inputs", "outputs",
 )  # fmt: skip
+WORKLOADS = frozenset(
+    ("Pod", "Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+)
+"""Kinds with pods."""
 _VARIABLE = re.compile(r"[-._]*[A-Za-z][-._A-Za-z0-9]*|_+[0-9_]*")
 HERE_FLAGS = ("requirements", "sync", "inputs", "outputs")
 """Flags that mean this machine."""
@@ -415,6 +419,18 @@ async def _run_on_temporary_cluster(
         raise click.ClickException(str(error)) from error
 
 
+def _unfollowed_note(request: _RunRequest) -> str:
+    """Return that pods of manifests run on without this run; empty if it follows a job."""
+    kinds = {obj["kind"] for obj in request.objects}
+    if any(map(is_followed, request.objects)) or not kinds & WORKLOADS:
+        return ""
+    files = shlex.join(word for path in request.files for word in ("-f", str(path)))
+    return (
+        "nothing is waited for: only Volcano Jobs and JobFlows are followed; "
+        f"`kubectl get {files}` shows these objects"
+    )
+
+
 def _note_aborted(jobs: Jobs) -> None:
     """Print how to go on with jobs that were aborted: no TTL deletes them."""
     for uid, job in jobs.followed.items():
@@ -472,12 +488,8 @@ async def _follow(
             return interrupt.exit_code
         finally:
             screen.close()
-    if not any(map(is_followed, request.objects)):
-        what = shlex.join(word for path in request.files for word in ("-f", str(path)))
-        terminal.echo(
-            f"no job among the objects: nothing is waited for; `kubectl get {what}` shows them",
-            err=True,
-        )
+    if note := _unfollowed_note(request):
+        terminal.echo(note, err=True)
     for output in request.outputs:
         terminal.echo(f"output {output}: {contents(output)}", err=True)
     is_kept = can_detach and not follower.deleted

@@ -101,3 +101,25 @@ def test_a_command_on_another_machine_needs_an_image(targets: list[str], tmp_pat
     done = CliRunner().invoke(main, ["run", "--kubeconfig", str(path), "--", "date"])
     assert (done.exit_code, targets) == (2, [])
     assert "--image is needed: the default image 'host' is this machine" in done.output
+
+
+def test_a_relative_data_directory_is_absolute_in_what_is_printed(
+    targets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["status", "--data-dir", "here"])
+    assert f"hekla up --data-dir {tmp_path}/here" in done.output
+
+
+def test_a_run_beside_a_cluster_that_crashed_says_so_first(
+    targets: list[str], tmp_path: Path
+) -> None:
+    where = tmp_path / "state" / "hekla"
+    where.mkdir(parents=True)
+    (where / "hekla.pid").write_text("1")
+    (where / "lock").touch()
+    done = CliRunner().invoke(main, ["run", "--", "date"])
+    assert targets == ["temporary"], done.output
+    first, second = done.output.splitlines()[:2]
+    assert f"the cluster in {where} ended without `hekla down`" in first
+    assert "starting a temporary one" in second

@@ -219,7 +219,9 @@ def test_commands_name_the_pods_of_a_cluster_that_was_killed(hekla: Hekla) -> No
 def test_a_cluster_that_was_killed_without_pods_is_down(hekla: Hekla) -> None:
     hekla("up", "--port", "0", "--detach")
     kill(hekla)
+    assert "none of its pods runs" in hekla("status", code=3)
     assert "none of its pods runs" in hekla("down")
+    assert "no cluster is running" in hekla("down")
     assert "job hello-gang: Completed" in hekla("run", str(EXAMPLE))
 
 

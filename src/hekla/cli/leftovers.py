@@ -186,7 +186,10 @@ def crash_note(where: Path, flag: str) -> str:
     count = len(of(where))
     note = f"the cluster in {where} ended without `hekla down`: it crashed or was killed"
     if not count:
-        return f"{note}; none of its pods runs. `hekla up -d{flag}` starts it again"
+        return (
+            f"{note}, or the machine restarted; none of its pods runs. `hekla up -d{flag}` starts "
+            "it again"
+        )
     return (
         f"{note}; {_pods(count)} {'runs' if count == 1 else 'run'} on. `hekla up -d{flag}` starts "
         f"it again and adopts {'it' if count == 1 else 'them'}; `hekla down --abort{flag}` ends "

@@ -327,6 +327,8 @@ def _down_without_a_server(where: Path, manner: str, flag: str) -> None:
     if note and leftovers.of(where):
         raise click.ClickException(note)
     terminal.echo(note or f"no cluster is running in {where}")
+    if note:
+        leftovers.abort(where)  # nothing runs: only the mark of the crash is removed
 
 
 def _indented(text: str, columns: int) -> str:

@@ -19,9 +19,15 @@ def main() -> None:
     """Run batch jobs on this machine or on Kubernetes, from the same YAML."""
 
 
+def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Return the path for commands that are printed: they are typed in any directory."""
+    return None if path is None else path.absolute()
+
+
 _data_dir = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
+    callback=_absolute,
     help="Data directory of the cluster.  [default: $XDG_STATE_HOME/hekla]",
 )
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from hekla.cli.command_line import command_line
 from hekla.cli.command_words import unread_input
 from hekla.cli.main import main
 from hekla.cli.vcctl import manifests
 from hekla.kube import cluster_choice
 from hekla.nodeagent import environment
+from hekla.sdk.host_environment import Prepared
 
 JOB = """\
 apiVersion: batch.volcano.sh/v1alpha1
@@ -128,9 +130,8 @@ def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
 
 
 def test_variables_and_words_of_a_command_line_are_not_expanded() -> None:
-    module = import_module("hekla.cli.run")
-    line = module._command_line(["sh", "-c", "echo $$ $(date)"], env=["PW=a$$(HOME)"])
-    job = line.job(module.Prepared("/"))
+    line = command_line(["sh", "-c", "echo $$ $(date)"], env=["PW=a$$(HOME)"])
+    job = line.job(Prepared("/"))
     (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
     variables = environment.container_environment(
         job, container, environment.Sources(), base={"HOME": "/"}, node={}, pod_ip=""
@@ -150,8 +151,7 @@ ARRAY_CPUS = {
 @pytest.mark.parametrize("case", ARRAY_CPUS)
 def test_each_index_of_an_array_requests_a_cpu_unless_told_otherwise(case: str) -> None:
     given, want = ARRAY_CPUS[case]
-    module = import_module("hekla.cli.run")
-    job = module._command_line(["true"], **given).job(module.Prepared("/"))
+    job = command_line(["true"], **given).job(Prepared("/"))
     (container,) = job["spec"]["tasks"][0]["template"]["spec"]["containers"]
     assert container.get("resources", {}).get("requests", {}).get("cpu") == want
 
@@ -247,10 +247,9 @@ def test_workloads_that_are_not_followed_are_named_and_other_objects_are_not() -
 
 
 def ttl_of(*flags: str) -> object:
-    module = import_module("hekla.cli.run")
     given = dict(zip(("ttl",), flags, strict=False))
-    here = module.Prepared("/")
-    return module._command_line(["true"], **given).job(here)["spec"].get("ttlSecondsAfterFinished")
+    here = Prepared("/")
+    return command_line(["true"], **given).job(here)["spec"].get("ttlSecondsAfterFinished")
 
 
 def test_job_of_a_command_is_deleted_after_its_ttl_unless_there_is_none() -> None:

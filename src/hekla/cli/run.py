@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import secrets
 import shlex
 import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +22,12 @@ import uvloop
 
 from hekla.api.wellknown import JobPhase
 from hekla.cli import interrupts, terminal
+from hekla.cli.command_line import CommandLine, command_line
 from hekla.cli.command_words import unread_input
 from hekla.cli.job_follower import INTERRUPTED, Aborted, Detached, JobFollower, is_followed
 from hekla.cli.progress import Jobs, LiveScreen, PlainScreen, Screen
 from hekla.cli.vcctl import manifests
 from hekla.cli.vcctl.errors import CommandFailed, failure_of
-from hekla.cli.vcctl.options import plugins_of
 from hekla.kube import cluster_choice, kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.cluster_choice import Flags
@@ -37,8 +35,6 @@ from hekla.kube.data_dir import data_dir_flag, default_data_dir
 from hekla.kube.errors import KubeError
 from hekla.kube.kubeconfig import ClusterConfig
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk.builders import Job, Task, verbatim
-from hekla.sdk.checked_amounts import checked
 from hekla.sdk.host_environment import (
     HOST_IMAGE,
     HostEnvironment,
@@ -49,13 +45,9 @@ from hekla.sdk.host_environment import (
 from hekla.sdk.host_paths import HostPathError, contents
 from hekla.sdk.unknown_fields import unknown_fields
 from hekla.units.clock import SystemClock
-from hekla.units.durations import DurationError, format_duration, parse_age
+from hekla.units.durations import format_duration
 from hekla.units.objects import Object
 
-ARRAY_CPU = "1"
-"""The CPU request of each index, as in Slurm: without one all indices would run at a time."""
-MAX_STEM = 40
-MAX_TTL_S = 2**31 - 1
 COMMAND_FLAGS = (
     "name", "image", "replicas", "array", "retries", "cpu", "memory", "gpu", "queue", "plugins",
     "env", "ttl", "requirements", "workdir", "sync", "inputs", "outputs",
@@ -64,69 +56,8 @@ WORKLOADS = frozenset(
     ("Pod", "Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 )
 """Kinds with pods."""
-_VARIABLE = re.compile(r"[-._]*[A-Za-z][-._A-Za-z0-9]*|_+[0-9_]*")
 HERE_FLAGS = ("requirements", "sync", "inputs", "outputs")
 """Flags that mean this machine."""
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """A command to run as a job."""
-
-    words: Sequence[str]
-    name: str = ""
-    image: str = HOST_IMAGE
-    replicas: int = 1
-    array: str = ""
-    retries: int = 0
-    cpu: str | None = None
-    memory: str | None = None
-    gpu: str | None = None
-    queue: str = ""
-    plugins: dict[str, list[str]] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
-    ttl_s: int | None = None
-    """How long the ended job is kept; None: until it is deleted."""
-
-    def job(self, here: Prepared) -> Object:
-        """Return the job, in a working directory and with the variables of this machine."""
-        variables = {**here.variables, **self.env}
-        task = Task(
-            "worker",
-            image=self.image,
-            command=list(self.words),
-            replicas=self.replicas,
-            array=self.array,
-            cpu=ARRAY_CPU if self.array and self.cpu is None else self.cpu,
-            memory=self.memory,
-            gpu=self.gpu,
-            env={name: verbatim(value) for name, value in variables.items()},
-            working_dir=here.working_dir,
-            annotations=here.annotations,
-        )
-        job = Job(
-            self.name or _job_name(self.words),
-            [task],
-            queue=self.queue,
-            plugins=self.plugins,
-            retries=self.retries,
-            ttl_s=self.ttl_s,
-        )
-        try:
-            return job.manifest()
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-
-
-def _job_name(words: Sequence[str]) -> str:
-    """Return a job name such as `train-x7k2q` for `python train.py`: a stem and a random suffix."""
-    shells = ("python", "python3", "sh", "bash", "env")
-    telling = [word for word in words if not word.startswith("-")]
-    word = next((w for w in telling if Path(w).name not in shells), telling[0] if telling else "")
-    first = (word.split() or [""])[0]  # of `sh -c 'some text'`
-    stem = re.sub(r"[^a-z0-9]+", "-", Path(first).stem.lower()).strip("-")[:MAX_STEM].strip("-")
-    stem = stem if stem[:1].isalpha() else f"run-{stem}".strip("-")
-    return f"{stem}-{secrets.token_hex(3)[:5]}"
 
 
 def run(
@@ -152,7 +83,7 @@ def run(
         _refuse_flags_of_commands(written)
     objects = _objects_of(files, check=check)
     given = {name: options.pop(name) for name in (*HERE_FLAGS, "workdir") if name in options}
-    line = _command_line(words, **options) if words else None
+    line = command_line(words, **options) if words else None
     try:
         target = cluster_choice.find_named(flags)
         if target is not None:
@@ -309,48 +240,6 @@ class _RunRequest:
     is_command: bool
     outputs: tuple[Path, ...] = ()
     files: Sequence[Path] = ()
-
-
-def _command_line(
-    words: Sequence[str],
-    *,
-    plugins: Sequence[str] = (),
-    env: Sequence[str] = (),
-    ttl: str = "none",
-    **options: Any,
-) -> CommandLine:
-    variables = {}
-    for text in env:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise click.UsageError(f"--env {text!r}: write KEY=VALUE")
-        if not _VARIABLE.fullmatch(key):
-            raise click.UsageError(
-                f"--env {text!r}: {key!r} is no name of a variable; write letters, digits and _, "
-                "first no digit"
-            )
-        variables[key] = value
-    for resource in ("cpu", "memory", "gpu"):
-        try:
-            if options.get(resource) is not None:
-                checked(resource, options[resource])
-        except ValueError as error:
-            raise click.UsageError(f"--{error}") from error
-    return CommandLine(
-        words, plugins=plugins_of(plugins), env=variables, ttl_s=_ttl_seconds(ttl), **options
-    )
-
-
-def _ttl_seconds(text: str) -> int | None:
-    if text == "none":
-        return None
-    try:
-        seconds = round(parse_age(text))
-    except DurationError as error:
-        raise click.UsageError(f"--ttl: {error}; none keeps the job") from error
-    if seconds > MAX_TTL_S:
-        raise click.UsageError(f"--ttl {text}: is longer than {MAX_TTL_S // 86400}d; write none")
-    return seconds
 
 
 def _ttl_note(request: _RunRequest) -> str:

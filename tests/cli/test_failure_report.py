@@ -41,6 +41,15 @@ def test_a_pod_that_failed_without_a_container_shows_its_reason() -> None:
     assert str(one) == "pod train-w-0 failed (Evicted: the node is full)"
 
 
+def test_a_pod_that_was_ended_shows_by_what_instead_of_error() -> None:
+    containers = [ended("main", 143), ended("helper", 137, "OOMKilled")]
+    pod = failed_pod(reason="Terminated", message="it was stopped", containerStatuses=containers)
+    assert [one.why for one in failed_containers(pod)] == [
+        "exit code 143, Terminated",
+        "exit code 137, OOMKilled",
+    ]
+
+
 def test_the_report_is_bounded_and_ends_with_the_command_for_more() -> None:
     many = [FailedContainer(f"p{n}", "ml", "main", 1) for n in range(MAX_SHOWN + 3)]
     lines = list(report(JOB, "Failed", many, "`hekla explain train`"))

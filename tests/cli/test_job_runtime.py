@@ -267,7 +267,7 @@ def _answer(job: dict[str, Any], queue: Any = None, pods: Any = ()) -> list[str]
 def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
     open_queue = {"metadata": {"name": "q"}, "status": {"state": "Open"}}
     closed = {"metadata": {"name": "q"}, "status": {"state": "Closed"}}
-    failed_pod = {
+    failed_pod: dict[str, Any] = {
         "metadata": {"name": "j-w-0"},
         "status": {
             "phase": "Failed",
@@ -282,6 +282,10 @@ def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
         "  pod j-w-0 exited with code 3: Error",
         "  next: vcctl job logs -N j -n n",
     ]
+    evicted = {**failed_pod["status"], "reason": "Evicted", "message": "low on disk"}
+    assert _answer(_job("Failed"), open_queue, [{**failed_pod, "status": evicted}])[0] == (
+        "  pod j-w-0 exited with code 3: Evicted: low on disk"
+    )
     used = {"state": {"phase": "Failed", "message": "pod j-w-0 failed, but all 3 retries are used"}}
     assert _answer(_job("Failed", **used), open_queue, [failed_pod]) == [
         "  pod j-w-0 failed, but all 3 retries are used",

@@ -53,16 +53,17 @@ def failed_containers(pod: Object) -> list[FailedContainer]:
     status: Any = pod.get("status") or {}
     where = str(pod["metadata"]["name"]), str(pod["metadata"].get("namespace") or "")
     failed, index = [], arrays.index_of_pod(pod)
+    own = str(status.get("reason") or ""), str(status.get("message") or "")
     statuses = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
     for one in chain(*statuses):
         ended = (one.get("state") or {}).get("terminated") or {}
         if code := int(ended.get("exitCode") or 0):
             why = str(ended.get("reason") or ""), str(ended.get("message") or "")
+            why = own if own[0] and why[0] in ("", "Error") else why
             failed.append(FailedContainer(*where, str(one["name"]), code, *why, index))
     if failed:
         return failed
-    why = str(status.get("reason") or ""), str(status.get("message") or "")
-    return [FailedContainer(*where, reason=why[0], message=why[1], index=index)]
+    return [FailedContainer(*where, reason=own[0], message=own[1], index=index)]
 
 
 def by_index(failed: FailedContainer) -> tuple[int, str, int]:

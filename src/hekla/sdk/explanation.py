@@ -158,7 +158,9 @@ def _failed_container(pods: Sequence[Object]) -> str:
             states = one.get("state") or {}, one.get("lastState") or {}
             ended = states[0].get("terminated") or states[1].get("terminated") or {}
             if ended.get("exitCode"):
-                why = ended.get("message") or ended.get("reason") or ""
+                # The reason of the pod says why it was ended, such as Evicted.
+                own = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+                why = own or ended.get("message") or ended.get("reason") or ""
                 text = f"pod {pod['metadata']['name']} exited with code {ended['exitCode']}"
                 return f"{text}: {why}" if why else text
     return ""

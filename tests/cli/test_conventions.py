@@ -322,4 +322,5 @@ def test_failures_and_hints_name_the_program_that_runs(tool: Run, config: Path) 
         assert done.err.startswith(want)
     for program in ("hekla", "vcctl"):
         assert f"`{program} job list -n " in tool(program, "job", "view", "x").err
+        assert f"`{program} job list -n " in tool(program, "job", "delete", "x", "y").err
         assert f"  {program} job list -A" in tool(program, "job", "list", "--help").out

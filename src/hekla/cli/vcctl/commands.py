@@ -67,9 +67,7 @@ class VcctlCommand(click.Command):
             traceback.print_exc()
         failure = failure_of(error) if isinstance(error, KubeError) else error
         words = f" {self._verb}" if self._verb else _command_words(ctx)
-        # Hints are written for vcctl; the other programs have the same commands.
-        hint = failure.hint.replace(f"{VCCTL} ", f"{program()} ")
-        report_failure(f"Failed to{words}: {failure.message}", hint)
+        report_failure(f"Failed to{words}: {failure.message}", failure.hint)
         ctx.exit(failure.code)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -126,10 +124,13 @@ class VcctlGroup(click.Group):
 
 
 def report_failure(line: str, hint: str = "") -> None:
-    """Print a failure, and the next step on a line of its own."""
+    """Print a failure, and the next step on a line of its own.
+
+    Hints are written for vcctl; the other programs have the same commands.
+    """
     terminal.echo(line, err=True)
     if hint:
-        terminal.echo(f"  {hint}", err=True)
+        terminal.echo(f"  {hint.replace(f'{VCCTL} ', f'{program()} ')}", err=True)
 
 
 def _command_words(ctx: click.Context) -> str:

@@ -170,3 +170,13 @@ def test_early_events_and_reasons_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     for number in range(5):
         log.on_pod("j", pod(uid=f"p{number}"))
     assert texts(log) == ["pod a: FailedMount: early 2", "pod a: FailedMount: early 3"]
+
+
+def test_a_verdict_is_one_reason_while_other_jobs_change_what_is_used() -> None:
+    def verdict(used: str) -> dict[str, Any]:
+        text = f"overused cpu; cpu: asked 50, used {used} of 2.4 (the cluster's 2)"
+        condition = {"type": "Unschedulable", "status": "True", "message": text}
+        return {"status": {"conditions": [condition]}}
+
+    log = ReasonLog()
+    assert [len(list(log.new("job", verdict(used)))) for used in ("0", "1.5", "500m")] == [1, 0, 0]

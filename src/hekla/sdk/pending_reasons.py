@@ -19,6 +19,7 @@ STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 CRASH_LOOP: Final = "CrashLoopBackOff"
 MAX_TEXT: Final = 2000
 _COUNT: Final = re.compile(r"^\d+ of \d+ pods: ")
+_USED: Final = re.compile(r"\bused [0-9][^ ,;)]*")
 _AGAIN_AFTER_FAILURE: Final = "correct the command; with restartPolicy: Never the job would fail"
 _AGAIN_AFTER_SUCCESS: Final = (
     "set restartPolicy: OnFailure or Never; Always, the default of pods, starts a container again "
@@ -58,7 +59,8 @@ def of_group(group: Object | None) -> Iterator[Reason]:
         ):
             message = _bounded(condition.get("message") or condition.get("reason"))
             if message:
-                yield Reason(message, message)
+                # What is used changes with every other job; the reason stays the same.
+                yield Reason(message, _USED.sub("used …", message))
             return
 
 
@@ -162,10 +164,10 @@ def _reason(pod: str, what: str, why: Any, message: Any) -> Reason:
 
 
 def _core(message: str, pod: str) -> str:
-    """Return a message without the name of its pod and the number of pods: all pods of a task have
-    the same problem.
+    """Return a message without the name of its pod, the number of pods and what is used: all pods
+    of a task have the same problem.
     """
-    message = _COUNT.sub("", message)
+    message = _USED.sub("used …", _COUNT.sub("", message))
     return message.replace(pod, "…") if pod else message
 
 

@@ -291,6 +291,22 @@ def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
         "  pod j-w-0 failed, but all 3 retries are used",
         "  pod j-w-0 exited with code 3: Error",
     ]
+    policy = "pod j-w-0 failed with exit code 3; by policy: RestartJob, but all 2 retries are used"
+    used = {"state": {"phase": "Failed", "message": policy}}
+    assert _answer(_job("Failed", **used), open_queue, [failed_pod]) == [
+        "  pod j-w-0 failed with exit code 3",
+        "  by policy: RestartJob, but all 2 retries are used",
+    ]
+    lines = list(explain.explanation(_job("Failed", **used), None, open_queue, [failed_pod], []))
+    assert lines[3].startswith("  next: ")
+    killed = {"exitCode": 137, "reason": "OOMKilled"}
+    status = {"containerStatuses": [{"state": {"terminated": killed}}]}
+    lines = list(
+        explain.explanation(
+            _job("Failed", **used), None, open_queue, [{**failed_pod, "status": status}], []
+        )
+    )
+    assert lines[3] == "  pod j-w-0 exited with code 137: OOMKilled"
     assert _answer(_job("Pending")) == [
         "  queue 'q' does not exist",
         "  next: vcctl queue create -n q",

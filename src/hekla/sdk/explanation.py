@@ -142,7 +142,9 @@ def _why_failed(job: Object, pods: Sequence[Object]) -> list[str]:
     said = [str(message)] if message else []
     if (array := array_status(job, pods)) is not None and array.failures:
         return [*said, str(array), *(f"indices {line}" for line in failure_lines(array.failures))]
-    if ended := _failed_container(pods):
+    ended = _failed_container(pods)
+    # An exit code that the message has is not repeated; OOMKilled and the like are.
+    if ended and not (ended.endswith(": Error") and "exit code" in message):
         return [*said, ended]
     if said:
         return said

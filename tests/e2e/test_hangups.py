@@ -171,3 +171,17 @@ def test_the_directory_of_a_temporary_cluster_that_runs_is_not_swept(
         assert leftovers.sweep() == []
         assert where.is_dir()
     assert not where.exists()
+
+
+def test_pods_of_a_run_that_was_killed_are_named_with_its_data_directory(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    where = str(tmp_path / "data")
+    words = ("run", "--data-dir", where, "--", "sh", "-c", BUSY.format(mark=tmp_path / "mark"))
+    child = subprocess.Popen([*HEKLA, *words], stdout=subprocess.DEVNULL, env=environ)
+    until((tmp_path / "mark").exists)
+    child.kill()
+    child.wait()
+    assert "1 pod runs on" in call("status", "--data-dir", where, environ=environ).stdout
+    assert call("down", "--abort", "--data-dir", where, environ=environ).returncode == 0
+    assert not is_running(tmp_path / "mark")

@@ -68,7 +68,8 @@ def stopping_note(where: Path) -> str:
 
 def has_crashed(where: Path) -> bool:
     """Return whether the last cluster in a data directory ended without `hekla down`."""
-    return (where / PID_FILE).exists() and is_down(where)
+    # `hekla run --data-dir` writes no pid file.
+    return is_down(where) and ((where / PID_FILE).exists() or bool(of(where)))
 
 
 def of(where: Path) -> list[Leftover]:

@@ -215,6 +215,7 @@ def test_the_question_after_ctrl_c_stays_below_later_output(up: str) -> None:
     assert screen.seen[before:].count("│ line") >= 1
     screen.type("a\n")
     assert screen.end() == 130, screen.seen
+    assert "job chatty is kept: `hekla job resume chatty" in " ".join(screen.seen.split())
 
 
 def test_what_keeps_a_job_from_running_is_printed_in_a_pipe(up: str, tmp_path: Path) -> None:

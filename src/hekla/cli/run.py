@@ -12,7 +12,7 @@ import shlex
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -320,14 +320,13 @@ def _unfollowed_note(request: _RunRequest) -> str:
     )
 
 
-def _note_aborted(jobs: Jobs) -> None:
+def _note_aborted(jobs: Jobs, say: Callable[[str], None]) -> None:
     """Print how to go on with jobs that were aborted: no TTL deletes them."""
     for uid, job in jobs.followed.items():
         if jobs.phase(uid) not in JobPhase.FINISHED:
-            terminal.echo(
+            say(
                 f"job {job['metadata']['name']} is kept: `{jobs.command('job resume', uid)}` "
-                f"starts it again, `{jobs.command('job delete', uid)}` deletes it",
-                err=True,
+                f"starts it again, `{jobs.command('job delete', uid)}` deletes it"
             )
 
 
@@ -373,7 +372,7 @@ async def _follow(
             return 0
         except Aborted:
             if can_detach:
-                _note_aborted(jobs)
+                _note_aborted(jobs, _say if interrupt.is_unseen else screen.message)
             return interrupt.exit_code
         finally:
             screen.close()

@@ -146,6 +146,15 @@ def test_an_event_that_repeats_a_status_is_not_printed() -> None:
     assert texts(log) == []
 
 
+def test_an_event_before_the_status_that_it_repeats_is_not_printed() -> None:
+    log = ReasonLog()
+    log.on_pod("j", pod())
+    log.on_event(event("ImageNotMapped", "no such image", "p0", kind="Pod", name="a-w-0"))
+    assert texts(log) == []
+    log.on_pod("j", pod(containerStatuses=[waiting("ImageNotMapped", "no such image")]))
+    assert texts(log) == ["pod a-w-0 cannot start: ImageNotMapped: no such image"]
+
+
 def test_events_of_other_objects_and_normal_events_are_no_reasons() -> None:
     log = ReasonLog()
     log.add_owner("j", "j")

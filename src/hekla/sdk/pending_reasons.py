@@ -28,7 +28,19 @@ _AGAIN_AFTER_SUCCESS: Final = (
 # The scheduler writes its verdict into the PodGroup and its pods; these events repeat it, or repeat
 # a container's status.
 _REPEATING_EVENTS: Final = frozenset(
-    {"PodGroupPending", "Unschedulable", "FailedScheduling", "BackOff"}
+    {
+        "PodGroupPending",
+        "Unschedulable",
+        "FailedScheduling",
+        "BackOff",
+        "ImageNotMapped",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+    }
 )
 _NEXT_STEP: Final = {
     "ImageNotMapped": "do so, or use `image: host`, which runs this machine's programs",

@@ -28,6 +28,7 @@ _VARYING: tuple[tuple[str, str], ...] = (
     (r"(?m)\bsince [0-9msh]+$", "since 1s"),
     (r"\b\d+(\.\d+)? ?ms\b", "20 ms"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5e0c8b52-7a43-4d0e-9f0e-2f1c6a7d3b10"),
+    (r"\(([\w-]+)-\d+, \1-\d+, \1-\d+ and \d+ more\)", r"(\1-0, \1-1, \1-2 and 1 more)"),
     (r"\(process \d+\)", "(process 4711)"),
     (r"\bpid \d+\b", "pid 4711"),
 )

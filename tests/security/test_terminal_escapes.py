@@ -92,6 +92,6 @@ def test_only_output_for_programs_and_logs_is_printed_raw() -> None:
     }
     found: dict[str, int] = {}
     for path in Path(hekla.cli.__file__).parent.rglob("*.py"):
-        if count := len(re.findall(r"\bclick\.s?echo\(", path.read_text())):
+        if count := len(re.findall(r"\bclick\.s?echo\b", path.read_text())):
             found[path.name] = count
     assert found == raw

@@ -30,7 +30,8 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import SECRETS
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk import watching
+from hekla.sdk import timeouts, watching
+from hekla.sdk.functions import executor as executor_module
 
 HEKLA = [sys.executable, "-m", "hekla.cli.main"]
 
@@ -189,6 +190,22 @@ def test_call_that_waits_for_room_is_cancelled_with_its_job(client: SyncClient) 
         assert future.cancel()
     with pytest.raises(NotFound):
         JobHandle.of(future.job.name, client=client)
+
+
+def test_end_of_an_executor_says_for_what_it_waits(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executor_module, "SAY_AFTER_S", 0.0)
+    executor = Executor(Task(cpu=1000), client=client)
+    future = executor.submit(add, 1, 2)
+    name = future.job.name
+    until(lambda: "overused" in str(timeouts.reasons(client.config, "default", name)))
+    ending = threading.Thread(target=executor.shutdown)
+    ending.start()
+    until(lambda: "waiting for job" in capsys.readouterr().err)
+    future.cancel()
+    ending.join(60)
+    assert not ending.is_alive()
 
 
 def test_executor_survives_a_restart_of_the_cluster(up: Path, client: SyncClient) -> None:

@@ -116,6 +116,21 @@ def test_gpu_shares_never_exceed_the_gpu() -> None:
         devices.share("f", [GpuShare("c", 1, 0, 0)])
 
 
+def test_gpus_that_are_gone_are_replaced_or_named() -> None:
+    """Allocations are kept over a restart, after which a machine may have fewer GPUs."""
+    kept = {"a": [3], "b": [0]}
+    devices = DeviceManager(simulate_gpus(2), dict(kept))
+    assert devices.allocate("b", 1) == [0]
+    assert devices.allocate("a", 1) == [1]
+    empty = DeviceManager(simulate_gpus(0), dict(kept))
+    with pytest.raises(AllocationError, match="needs 1 GPUs, and 0 are free"):
+        empty.allocate("a", 1)
+    share = GpuShare("", 3, 1000, 10)
+    shared = DeviceManager(simulate_gpus(2), shared={"a": [share]})
+    with pytest.raises(AllocationError, match="GPU 3, which this machine does not have any more"):
+        shared.share("a", [share])
+
+
 async def test_gpus_that_are_gone_at_the_next_start_are_no_longer_offered(
     machine: Machine,
 ) -> None:

@@ -266,8 +266,8 @@ class ContainerSetup:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.directory / GPU_CHECKPOINT).write_text(" ".join(map(str, given)))
         gpus = self._context.devices
-        if self._uid not in gpus.shared:
-            gpus.share(self._uid, requested_shares(self._pod, gpus))
+        known = gpus.shared.get(self._uid)
+        gpus.share(self._uid, requested_shares(self._pod, gpus) if known is None else known)
         note = self.directory / SHARES_CHECKPOINT
         if (parts := gpus.shared.get(self._uid)) and not note.exists():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -56,8 +56,11 @@ class DeviceManager:
     def allocate(self, uid: str, wanted: int) -> list[int]:
         """Allocate whole GPUs to a pod, or return those it has.
 
-        AllocationError if too few are free.
+        AllocationError if too few are free. GPUs that are gone since they were allocated, at an
+        earlier start of the agent, are replaced.
         """
+        if any(index >= self.count for index in self.allocated.get(uid, ())):
+            del self.allocated[uid]
         if uid not in self.allocated:
             used = {index for given in self.allocated.values() for index in given}
             used |= {share.index for shares in self.shared.values() for share in shares}
@@ -69,6 +72,12 @@ class DeviceManager:
 
     def share(self, uid: str, shares: Sequence[GpuShare]) -> None:
         """Allocate shares to a pod; AllocationError if a GPU has not enough left."""
+        gone = [s.index for s in self.shared.get(uid, ()) if s.index >= self.count]
+        if gone:
+            raise AllocationError(
+                f"has a share of GPU {gone[0]}, which this machine does not have any more; delete "
+                "the pod, and it is placed again"
+            )
         if uid in self.shared or not shares:
             return
         whole = {index for indices in self.allocated.values() for index in indices}

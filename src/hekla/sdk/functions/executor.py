@@ -11,6 +11,7 @@ and pods of an executor, and a few read results, however many calls there are.
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,6 +47,8 @@ P = ParamSpec("P")
 EXECUTOR = "hekla.io/executor"
 """Label of the jobs and pods of an executor."""
 READERS = 4
+SAY_AFTER_S = 5.0
+"""An executor that waits so long at its end says why."""
 TTL_S = 3600
 _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
@@ -92,6 +95,7 @@ class JobFuture(futures.Future[T]):
         """Cancel the call if its pod has not started; delete its job if no other call needs it."""
         was_cancelled, is_cancelled = self.cancelled(), super().cancel()
         if is_cancelled and not was_cancelled:
+            self.set_running_or_notify_cancel()  # ends the waits for it that have begun
             self._on_cancel()
         return is_cancelled
 
@@ -175,7 +179,9 @@ class Executor(futures.Executor):
             for future in pending:
                 future.cancel()
         if wait:
-            futures.wait(pending)
+            _, left = futures.wait(pending, timeout=SAY_AFTER_S)
+            _say_why(left)
+            futures.wait(left)
         self._stop_if_idle()
         if wait:
             # The watches end by themselves: a read of theirs may last for seconds.
@@ -255,8 +261,8 @@ class Executor(futures.Executor):
             future = known.pending.get(index) if known else None
             if known is None or future is None or is_deleted:
                 return
-            if phase == PodPhase.RUNNING and not future.running():
-                future.set_running_or_notify_cancel()
+            if phase == PodPhase.RUNNING:
+                _begin(future)
             if phase == PodPhase.FAILED and self._job.retries:
                 return  # it may be tried again: the end of the job tells
             if phase in _ENDED and index not in known.reading:
@@ -314,7 +320,7 @@ class Executor(futures.Executor):
             if not known.pending:
                 del self._jobs[name]
         # Callbacks of the future run here, without the lock.
-        if not future.running() and not future.set_running_or_notify_cancel():
+        if not _begin(future):
             return
         if error is None:
             future.set_result(result)
@@ -376,6 +382,24 @@ def map_jobs(
         task, queue=queue, max_workers=max_workers, retries=retries, client=client
     ) as executor:
         return list(executor.map(fn, *iterables, timeout=timeout_s))
+
+
+def _begin(future: futures.Future[Any]) -> bool:
+    """Set a future to running, if it is not; return False if it was cancelled."""
+    if future.cancelled() or future.running():
+        return future.running()
+    try:
+        return future.set_running_or_notify_cancel()
+    except RuntimeError:  # cancelled just now
+        return False
+
+
+def _say_why(waiting: Iterable[Any]) -> None:
+    """Print why calls have not ended, once for each job."""
+    for job in {future.job.name: future.job for future in waiting}.values():
+        why = timeouts.reasons(job.config, job.namespace, job.name)
+        if why:
+            print(f"waiting for job {job.name}: {'; '.join(why)}", file=sys.stderr)
 
 
 def _started(target: Callable[[], None]) -> threading.Thread:

@@ -17,6 +17,7 @@ from typing import Final
 PACKAGES: Final = {
     "skopeo": ("skopeo", "libgpgme11", "libassuan0", "libgpg-error0", "libdevmapper1.02.1"),
     "docker-registry": ("docker-registry",),
+    "busybox": ("busybox-static",),
 }
 """By program: the package, and libraries that a minimal system lacks."""
 
@@ -37,6 +38,17 @@ def program(name: str) -> Path:
         if not start.exists():
             _unpack(name, where)
         return start
+
+
+def static_busybox() -> Path:
+    """Return a busybox that needs no libraries, for images."""
+    where = _cache()
+    where.mkdir(parents=True, exist_ok=True)
+    with (where / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (where / "bin" / "busybox").exists():
+            _unpack("busybox", where)
+    return where / "busybox" / "bin" / "busybox"
 
 
 def _cache() -> Path:
@@ -65,10 +77,9 @@ def _write_start(start: Path, root: Path, name: str) -> None:
     """Write the program's place in PATH, which finds its libraries. Last, so that it is whole."""
     places = sorted([*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")])
     libraries = ":".join(map(str, places))
+    binary = next(path for path in (root / "usr/bin" / name, root / "bin" / name) if path.exists())
     start.parent.mkdir(exist_ok=True)
     partial = start.with_suffix(".new")
-    partial.write_text(
-        f'#!/bin/sh\nLD_LIBRARY_PATH="{libraries}" exec "{root}/usr/bin/{name}" "$@"\n'
-    )
+    partial.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{libraries}" exec "{binary}" "$@"\n')
     partial.chmod(0o755)
     partial.rename(start)

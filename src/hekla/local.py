@@ -19,6 +19,7 @@ from hekla.api.volcano.jobs import MAX_REPLICAS_LOCAL
 from hekla.apiserver.server import ApiServer, Config
 from hekla.apiserver.storage.store import Durability
 from hekla.controllers.runner import EMBEDDED, WORKLOADS, Controllers
+from hekla.images.store import ImageStore
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.nodeagent.agent import Agent
@@ -42,6 +43,9 @@ log = logging.getLogger("hekla.local")
 PodNetwork = Literal["auto", "bridge", "host"]
 PodUserChoice = Literal["auto", "namespace", "owner"]
 
+IMAGES_DIRECTORY = "images"
+"""The store of images, below the data directory."""
+DEFAULT_STORE_BYTES = 50 << 30
 RESTART_AFTER_S = 1.0
 ABORT_GRACE_S = 5.0
 SHUTDOWN_GRACE_S = 30.0
@@ -94,6 +98,8 @@ class LocalConfig:
     history_jobs: int = MAX_JOBS
     history_days: int = MAX_AGE_DAYS
     """How many ended jobs the history keeps, and for how long."""
+    image_store_bytes: int = DEFAULT_STORE_BYTES
+    """Images used longest ago are deleted above it."""
 
 
 def images_path() -> Path:
@@ -176,7 +182,11 @@ async def cluster(
         }
         present: list[str] = []
         if config.agent:
-            agent = _agent(config, await client("agent"))
+            store = ImageStore(
+                config.data_dir / IMAGES_DIRECTORY, limit_bytes=config.image_store_bytes
+            )
+            stack.callback(store.close)
+            agent = _agent(config, await client("agent"), store)
             server.nodes.register(agent.node, agent)
             present.append(agent.node)
             components["agent"] = agent.run
@@ -234,12 +244,13 @@ def _user_name() -> str:
         return str(os.geteuid())
 
 
-def _agent(config: LocalConfig, client: Client) -> Agent:
+def _agent(config: LocalConfig, client: Client, store: ImageStore) -> Agent:
     return Agent(
         client,
         node_name(),
         config.data_dir / "node",
         images=ImagesFile(images_path(), host_images=config.host_images),
+        image_store=store,
         network=BridgeNetwork(config.data_dir) if _wants_bridge(config.pod_network) else None,
         pod_user=pod_user(config.pod_user),
         hidden=config.data_dir,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hekla.apiserver.server import ApiServer, Config
+from hekla.images.store import ImageStore
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import PODS
@@ -20,8 +21,11 @@ from hekla.nodeagent.images import Images, ImageTable
 from hekla.nodeagent.network import BridgeNetwork
 from hekla.nodeagent.security_context import PodUser
 from hekla.units.objects import Object
+from tests.images.conftest import lying, real  # noqa: F401  fixtures
+from tests.images.conftest import skopeo as skopeo_program
 
 NODE = "box"
+skopeo = skopeo_program
 
 
 class Machine:
@@ -44,12 +48,16 @@ class Machine:
         cpu_policy: str = "none",
         pod_user: PodUser = "owner",
         images: ImageTable | None = None,
+        image_store: ImageStore | None = None,
+        skopeo_path: str = "skopeo",
     ) -> None:
         self.agent = Agent(
             self.client,
             NODE,
             self.directory,
             images=images or Images(),
+            image_store=image_store,
+            skopeo=skopeo_path,
             isolate=isolate,
             network=network,
             simulated_gpus=gpus,

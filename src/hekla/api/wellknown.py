@@ -79,6 +79,7 @@ ARRAY_ATTEMPT: Final = "hekla.io/array-attempt"  # pod: 0, and 1 more for each r
 # --- jobs on this machine ---------------------------------------------------------------------
 
 RUN_ENVIRONMENT: Final = "hekla.io/environment"  # pod: the cached virtual environment it uses
+RUN_DIRECTORY: Final = "hekla.io/run-directory"  # pod: where it starts if it runs on the host
 RUN_SNAPSHOT: Final = "hekla.io/snapshot"  # pod: the snapshot of a directory it runs in
 
 # --- bare pods, workloads, namespaces ---------------------------------------------------------

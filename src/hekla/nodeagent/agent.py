@@ -20,6 +20,8 @@ from typing import Any
 
 from hekla.api.numa import NONE
 from hekla.api.wellknown import PodPhase
+from hekla.images.store import ImageStore
+from hekla.images.transfer import Puller
 from hekla.kube.client import Client
 from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.informers import Informer
@@ -36,6 +38,7 @@ from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.finished_pods import FinishedPod, surplus
 from hekla.nodeagent.gpus import discover_gpus, simulate_gpus
 from hekla.nodeagent.hosts import HostsFiles
+from hekla.nodeagent.image_pulls import NodeImages
 from hekla.nodeagent.images import Images, ImageTable
 from hekla.nodeagent.kept_logs import KeptLogs
 from hekla.nodeagent.network import BridgeNetwork, fingerprint
@@ -44,10 +47,11 @@ from hekla.nodeagent.node_status import node_object, update_patches
 from hekla.nodeagent.pod_addresses import PodAddresses
 from hekla.nodeagent.pod_api import PodApi
 from hekla.nodeagent.pod_state import RECORD
+from hekla.nodeagent.pull_secrets import own_login_file
 from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.server import PodServer
 from hekla.nodeagent.topology import cpu_locations, numa_topology
-from hekla.nodeagent.uid_ranges import UidRanges, UserNamespaces
+from hekla.nodeagent.uid_ranges import FIRST, UidRanges, UserNamespaces
 from hekla.nodeagent.warm_starts import WarmStarts
 from hekla.nodeagent.worker import PodWorker
 from hekla.units.clock import Clock, SystemClock
@@ -74,6 +78,8 @@ class Agent:
         directory: Path,
         *,
         images: ImageTable | None = None,
+        image_store: ImageStore | None = None,
+        skopeo: str = "skopeo",
         clock: Clock | None = None,
         isolate: sandbox.Isolation | None = None,
         pod_user: PodUser = "owner",
@@ -85,6 +91,8 @@ class Agent:
         labels: Mapping[str, str] | None = None,
     ) -> None:
         """`hidden` is the directory that containers do not see, by default `directory`.
+
+        Without `image_store` only images of the table `images` run.
 
         `labels` are labels of the node beside the usual ones.
         """
@@ -125,6 +133,7 @@ class Agent:
         self._endpoints: Informer[Object] = Informer(client, ENDPOINTS, dict)
         self._recorder = EventRecorder(client, component=COMPONENT, host=node)
         self._api = PodApi(client, self._recorder, self._clock)
+        self._node_images = None if image_store is None else self._make_images(image_store, skopeo)
         self._kept_logs = KeptLogs(directory / "logs", self._clock)
         self._server = PodServer(self._workers, self._clock, self._kept_logs)
 
@@ -162,6 +171,8 @@ class Agent:
                 for task in self._tasks.values():
                     task.cancel()
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+                if self._node_images is not None:
+                    await self._node_images.end_pulls()
                 self._warm.close()
 
     async def finish_pods(self) -> None:
@@ -214,6 +225,26 @@ class Agent:
             async with asyncio.timeout(ADOPTION_S):
                 await self._adopted.wait()
 
+    def _make_images(self, store: ImageStore, skopeo: str) -> NodeImages:
+        def own_login() -> Path | None:
+            is_owner = self.pod_user == "owner"
+            return own_login_file(os.environ, Path.home()) if is_owner else None
+
+        def probe() -> str:
+            is_owner = self.pod_user == "owner"
+            namespace = None if is_owner else self._user_namespaces.open(FIRST)
+            return sandbox.image_support(store.directory, self.isolates, namespace)
+
+        return NodeImages(
+            store,
+            Puller(store, program=skopeo),
+            self._clock,
+            fetch_secrets=self._api.fetch_pull_secrets,
+            own_login=own_login,
+            probe=probe,
+            program=skopeo,
+        )
+
     # Node
 
     def _node_context(self, node: Object) -> NodeContext:
@@ -221,6 +252,7 @@ class Agent:
             directory=self._directory,
             clock=self._clock,
             images=self._images,
+            node_images=self._node_images,
             cgroups=Cgroups(),
             warm=self._warm,
             isolate=self.isolates,
@@ -403,6 +435,8 @@ class Agent:
         for path in self._directory.glob("hosts/*"):
             if path.name not in used:
                 self._hosts.remove(path.name)
+        if self._node_images is not None:
+            self._node_images.unpin_all_except(set(self._workers))
         for path in list(self._directory.glob("pods/*")):
             if path.name not in self._workers:
                 PodWorker(_unknown_pod(path.name), self._context, "").remove()

@@ -9,6 +9,8 @@ Note: an agent that adopts a running pod has not prepared anything, so `exec_com
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -18,8 +20,13 @@ from typing import Literal
 
 import msgspec
 
+from hekla.api import wellknown
 from hekla.api.numa import STATIC
 from hekla.api.pod_resources import pod_limits
+from hekla.images.errors import ImageError
+from hekla.images.lookup import read_file
+from hekla.images.store import Image
+from hekla.images.tree import remove_tree
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups, Group, Limits
 from hekla.nodeagent.cpu_manager import CpuManager
@@ -39,6 +46,22 @@ from hekla.nodeagent.environment import (
 )
 from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.gpus import device_nodes, requested_gpus
+from hekla.nodeagent.image_config import (
+    ImageConfigError,
+    ImageUser,
+    image_command,
+    image_credentials,
+    image_directory,
+    image_variables,
+)
+from hekla.nodeagent.image_pulls import (
+    ADVICE,
+    Changed,
+    ImageUnavailable,
+    ImageWaits,
+    NodeImages,
+    PodImages,
+)
 from hekla.nodeagent.images import (
     Environment,
     ImageTable,
@@ -48,7 +71,7 @@ from hekla.nodeagent.images import (
 )
 from hekla.nodeagent.kept_logs import KeptLogs
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
-from hekla.nodeagent.sandbox import Command, Mount, Rights, Surroundings
+from hekla.nodeagent.sandbox import Command, ImageRoot, Mount, Rights, Surroundings
 from hekla.nodeagent.security_context import (
     RANGE_SIZE,
     Abilities,
@@ -69,6 +92,10 @@ from hekla.units.objects import Object
 from hekla.units.quantity import parse_quantity
 
 MAX_PROCESSES = 32_768
+ROOT_KIND = "root"
+"""The kind of the directory with what a run of an image has changed."""
+LONG_S = 3600.0
+"""For what reports by itself that it has changed."""
 MARK = "HEKLA_UP"
 """The variable by which an agent finds a process whose start was not recorded."""
 
@@ -80,6 +107,8 @@ class NodeContext:
     directory: Path
     clock: Clock
     images: ImageTable
+    node_images: NodeImages | None
+    """None if only images of the table run."""
     cgroups: Cgroups
     warm: WarmStarts
     isolate: sandbox.Isolation
@@ -108,9 +137,14 @@ class NodeContext:
 class CannotStart(Exception):
     """A container has to wait; `reason` is the reason in its status."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(
+        self, reason: str, message: str, *, retry_s: float | None = None, is_reported: bool = False
+    ) -> None:
+        """`retry_s` is None for the usual time. `is_reported` if there are events already."""
         super().__init__(message)
         self.reason = reason
+        self.retry_s = retry_s
+        self.is_reported = is_reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +157,7 @@ class LaunchSpec:
     owner: tuple[int, int] | None
     """User and group of its output and input; None for the agent's."""
     descriptors: dict[int, int]
+    image: Image | None = None
 
 
 class ContainerSetup:
@@ -137,8 +172,10 @@ class ContainerSetup:
         self._claims = context.directory / "claims"
         self._sources: Sources | None = None
         self._volumes: dict[str, Path] | None = None
-        self._launched: dict[str, Environment] = {}
-        """The environment with which each container was started."""
+        self._launched: dict[str, Environment | Image] = {}
+        """The environment or image with which each container was started."""
+        node = context.node_images
+        self._images = None if node is None else PodImages(pod, node, context.event)
 
     def path(self, container: str, attempt: int, kind: str) -> Path:
         """Return a file of one run of a container: its log, exit code, …"""
@@ -167,14 +204,47 @@ class ContainerSetup:
             )
             self._volumes = volumes.make(node=self._context.node, pod_ip=self._address)
 
-    async def launch(self, container: Object, attempt: int) -> LaunchSpec:
-        """Return how to start the next run of a container; CannotStart if it has to wait."""
+    def close(self) -> None:
+        """Wait for no image any more."""
+        if self._images is not None:
+            self._images.close()
+
+    @property
+    def has_pinned(self) -> bool:
+        """Whether images were pinned for the pod since the agent started."""
+        return self._images is not None and self._images.has_pinned
+
+    def unpin(self) -> None:
+        """Let go of the images of the pod, which is removed."""
+        if self._context.node_images is not None:
+            self._context.node_images.unpin(self._uid)
+
+    async def launch(self, container: Object, attempt: int, changed: Changed) -> LaunchSpec:
+        """Return how to start the next run of a container; CannotStart if it has to wait.
+
+        `changed` is called while the container waits for its image.
+        """
         try:
             self._allocate_gpus()
             await self.prepare()
-            return self._launch_spec(container, attempt)
-        except (MissingReference, AllocationError, VolumeError, RunsAsRoot) as error:
+            image = await self._image(container, changed)
+            if image is not None:
+                await asyncio.to_thread(self._make_writable, container["name"], attempt)
+            return self._launch_spec(container, attempt, image)
+        except ImageWaits as error:
+            raise CannotStart(
+                error.reason, str(error), retry_s=error.retry_s or LONG_S, is_reported=True
+            ) from error
+        except (
+            MissingReference,
+            AllocationError,
+            VolumeError,
+            RunsAsRoot,
+            ImageConfigError,
+        ) as error:
             raise CannotStart("CreateContainerConfigError", str(error)) from error
+        except ImageError as error:
+            raise CannotStart("CreateContainerError", str(error)) from error
         except NotMapped as error:
             raise CannotStart("ImageNotMapped", str(error)) from error
         except NetworkError as error:
@@ -183,66 +253,105 @@ class ContainerSetup:
         except OSError as error:
             raise CannotStart("CreateContainerError", str(error)) from error
 
-    def _launch_spec(self, container: Object, attempt: int) -> LaunchSpec:
+    async def _image(self, container: Object, changed: Changed) -> Image | None:
+        """Return the image of a container; None if the table maps it to this machine."""
+        try:
+            self._context.images.resolve(container["image"])
+        except NotMapped as error:
+            if self._images is None:
+                raise
+            if problem := await self._images.node.problem():
+                raise NotMapped(f"{error}; images do not run here: {problem}") from error
+            try:
+                return await self._images.require(container, changed)
+            except ImageUnavailable:
+                raise NotMapped(f"{error}; {ADVICE}") from error
+        return None
+
+    def _launch_spec(self, container: Object, attempt: int, image: Image | None) -> LaunchSpec:
         name = container["name"]
-        environment = self._context.images.resolve(container["image"])
-        variables = self._variables(container, environment)
-        command = command_line(container, variables) or default_command(container["image"])
-        if not command:
-            raise VolumeError(
-                f"container {name!r} has no command: an image that is mapped to this machine has "
-                "no entry point; set command"
-            )
-        if self._context.isolate == "none":
-            command = [self._resolve_names(word) for word in command]
-        rights = self._rights(container)
+        programs = image or self._context.images.resolve(container["image"])
+        rights, user = self._rights(container, image)
+        variables = self._variables(container, programs, user)
+        command = self._command(container, variables, image)
         check_non_root(self._pod, container, rights.credentials)
         ready = self.path(name, attempt, "ready")
         ready.parent.mkdir(parents=True, exist_ok=True)
         ready.unlink(missing_ok=True)
         group = self._make_group(container)
         launch = sandbox.launch(
-            Command(command, variables, self._working_directory(container), _paths(group)),
-            self._surroundings(container, environment, variables, rights),
+            Command(command, variables, self._working_directory(container, image), _paths(group)),
+            self._surroundings(container, programs, variables, rights, attempt),
             rights,
             scratch=self._scratch(name),
             ready=ready,
             exit_file=self.path(name, attempt, "exit"),
         )
-        self._launched[name] = environment
+        self._launched[name] = programs
         helper = sandbox.helper_variables() | {MARK: str(self.path(name, attempt, "up"))}
         owner = (rights.host_uid, rights.host_gid) if rights.is_foreign else None
         descriptors = {}
         if rights.base is not None:
             descriptors[sandbox.USER_NAMESPACE_FD] = rights.user_namespace
-        return LaunchSpec(launch, helper, group, owner, descriptors)
+        return LaunchSpec(launch, helper, group, owner, descriptors, image)
+
+    def _command(
+        self, container: Object, variables: dict[str, str], image: Image | None
+    ) -> list[str]:
+        if image is not None:
+            return image_command(container, image.config, variables)
+        command = command_line(container, variables) or default_command(container["image"])
+        if not command:
+            raise VolumeError(
+                f"container {container['name']!r} has no command: an image that is mapped to this "
+                "machine has no entry point; set command"
+            )
+        if self._context.isolate == "none":
+            command = [self._resolve_names(word) for word in command]
+        return command
 
     async def exec_command(
-        self, container: Object, pid: int, command: list[str]
+        self, container: Object, pid: int, command: list[str], image_id: str
     ) -> tuple[list[str], dict[str, str]]:
         """Return the command line and variables that run a command in a running container.
 
-        It runs with the rights and in the cgroup of the container.
+        It runs with the rights and in the cgroup of the container, and with the user and the
+        variables of its image. `image_id` is empty if it runs none.
         """
         await self.prepare()
-        variables = self._variables(container, self._running_environment(container))
+        programs = self._running_programs(container, image_id)
+        image = programs if isinstance(programs, Image) else None
+        rights, user = self._rights(container, image)
+        variables = self._variables(container, programs, user)
         group = self._context.cgroups.find(self.group_name(container["name"]))
         line = sandbox.enter(
             pid,
-            Command(command, variables, self._working_directory(container), _paths(group)),
-            self._rights(container),
+            Command(command, variables, self._working_directory(container, image), _paths(group)),
+            rights,
             directory=self.directory / "containers" / container["name"],
+            in_image=image is not None,
         )
         return line, sandbox.helper_variables()
 
-    def _rights(self, container: Object) -> Rights:
-        """Return who a container is on the host."""
-        context = self._context
-        given = credentials(self._pod, container, node_abilities(context))
+    def _rights(self, container: Object, image: Image | None) -> tuple[Rights, ImageUser | None]:
+        """Return who a container is on the host and, if it runs an image, in that."""
+        context, user = self._context, None
+        abilities = node_abilities(context)
+        given = credentials(self._pod, container, abilities)
+        if image is not None:
+            given, user = image_credentials(
+                self._pod, container, given, image.config, self._reader(image), abilities
+            )
         base = self._base()
         if base is None:
-            return Rights(given, context.isolate)
-        return Rights(given, context.isolate, base, context.user_namespaces.open(base))
+            return Rights(given, context.isolate), user
+        return Rights(given, context.isolate, base, context.user_namespaces.open(base)), user
+
+    def _reader(self, image: Image) -> Callable[[str], str]:
+        """Return what reads a file of an image."""
+        assert self._context.node_images is not None
+        layers = self._context.node_images.store.lower_directories(image)
+        return lambda path: (read_file(layers, path) or b"").decode(errors="replace")
 
     def _base(self) -> int | None:
         """Return the first user id of the pod's namespace; None if pods run as the owner."""
@@ -302,22 +411,33 @@ class ContainerSetup:
     def _hostname(self) -> str:
         return str(self._pod["spec"].get("hostname") or self._pod["metadata"]["name"])
 
-    def _running_environment(self, container: Object) -> Environment:
-        """Return the environment of a running container, which the table may no longer have."""
+    def _running_programs(self, container: Object, image_id: str) -> Environment | Image:
+        """Return what a running container runs, which the table may no longer have."""
         if (known := self._launched.get(container["name"])) is not None:
             return known
+        if image_id and self._context.node_images is not None:
+            image = self._context.node_images.store.find(image_id.rpartition("@")[2])
+            if image is None:
+                raise OSError(f"the image {image_id} is no longer in the store")
+            return image
         try:
             return self._context.images.resolve(container["image"])
         except NotMapped:
             return Environment()
 
-    def _variables(self, container: Object, environment: Environment) -> dict[str, str]:
+    def _variables(
+        self, container: Object, programs: Environment | Image, user: ImageUser | None
+    ) -> dict[str, str]:
         assert self._sources is not None
         assert self._volumes is not None
-        is_owner = self._context.pod_user == "owner"
-        base = environment.variables(inherited(os.environ, is_owner=is_owner))
-        if not is_owner:
-            base["HOME"] = str(self.directory / "work")
+        if isinstance(programs, Image):
+            assert user is not None
+            base = image_variables(programs.config, user)
+        else:
+            is_owner = self._context.pod_user == "owner"
+            base = programs.variables(inherited(os.environ, is_owner=is_owner))
+            if not is_owner:
+                base["HOME"] = str(self.directory / "work")
         base["HOSTNAME"] = self._hostname
         base["HEKLA_POD_UID"] = self._uid
         gpus = self._context.devices.allocated.get(self._uid) or ()
@@ -359,10 +479,12 @@ class ContainerSetup:
             text,
         )
 
-    def _working_directory(self, container: Object) -> str:
-        if container.get("workingDir"):
-            return str(container["workingDir"])
-        return str(self._work())
+    def _working_directory(self, container: Object, image: Image | None) -> str:
+        if image is not None:
+            return image_directory(container, image.config)
+        notes = self._pod["metadata"].get("annotations") or {}
+        given = container.get("workingDir") or notes.get(wellknown.RUN_DIRECTORY)
+        return str(given or self._work())
 
     def _work(self) -> Path:
         """Return the pod's own directory, in which its containers start."""
@@ -384,19 +506,35 @@ class ContainerSetup:
         scratch.mkdir(exist_ok=True)
         return scratch
 
+    def _writable(self, container: str, attempt: int) -> Path:
+        """Return the directory of what a run of an image changes."""
+        return self.path(container, attempt, ROOT_KIND)
+
+    def _make_writable(self, container: str, attempt: int) -> None:
+        """Create it, and remove those of earlier runs: a container starts from its image."""
+        path = self._writable(container, attempt)
+        remove_roots(path.parent)
+        for name in ("upper", "work"):
+            (path / name).mkdir(parents=True)
+
     def _surroundings(
         self,
         container: Object,
-        environment: Environment,
+        programs: Environment | Image,
         variables: dict[str, str],
         rights: Rights,
+        attempt: int,
     ) -> Surroundings:
         network = self._network()
         sysctls = pod_sysctls(self._pod)
         if network is not None:
             # As containerd: the network is the pod's own, so its root needs no capability for it.
             sysctls = {"net.ipv4.ip_unprivileged_port_start": "0", **sysctls}
-        mounts = self._system_mounts()
+        if isinstance(programs, Image):
+            return self._surroundings_of_image(
+                container, programs, variables, network, sysctls, attempt
+            )
+        environment, mounts = programs, self._system_mounts()
         if rights.is_foreign:
             mounts += [Mount(path, str(path), True) for path in closed_programs(environment)]
         is_owner = self._context.pod_user == "owner"
@@ -411,6 +549,39 @@ class ContainerSetup:
             devices=self._device_nodes(container["name"]),
         )
 
+    def _surroundings_of_image(
+        self,
+        container: Object,
+        image: Image,
+        variables: dict[str, str],
+        network: Path | None,
+        sysctls: dict[str, str],
+        attempt: int,
+    ) -> Surroundings:
+        """Return what a container of an image sees: nothing of the host's files but its names."""
+        assert self._context.node_images is not None
+        root = ImageRoot(
+            self._context.node_images.store.lower_directories(image),
+            self._writable(container["name"], attempt),
+            self._working_directory(container, image),
+        )
+        mounts = self._name_mounts()
+        resolver = Path("/etc/resolv.conf").resolve()
+        if resolver.exists() and all(mount.target != "/etc/resolv.conf" for mount in mounts):
+            mounts.append(Mount(resolver, "/etc/resolv.conf", True))
+        return Surroundings(
+            hostname=self._hostname,
+            mounts=[
+                *mounts,
+                Mount(self._hostname_file(), "/etc/hostname"),
+                *self._volume_mounts(container, variables),
+            ],
+            image=root,
+            network=network,
+            sysctls=sysctls,
+            devices=self._device_nodes(container["name"]),
+        )
+
     def _device_nodes(self, container: str) -> list[str]:
         devices = self._context.devices
         return device_nodes([devices.gpus[i] for i in devices.visible(self._pod, container)])
@@ -418,12 +589,7 @@ class ContainerSetup:
     def _system_mounts(self) -> list[Mount]:
         """Return the mounts of every container, beside its volumes."""
         work = self._work()
-        mounts = [Mount(work, str(work))]
-        hosts = self._context.directory / "hosts" / self._pod["metadata"]["namespace"]
-        if hosts.exists():
-            mounts.append(Mount(hosts, "/etc/hosts"))
-        if self._context.network is not None and not self._context.network.reaches_out:
-            mounts.append(Mount(self._no_name_server(), "/etc/resolv.conf"))
+        mounts = [Mount(work, str(work)), *self._name_mounts()]
         base = self._base()
         if base is None:
             return mounts
@@ -441,6 +607,16 @@ class ContainerSetup:
             mounts.append(Mount(pipes, str(pipes)))
         return mounts
 
+    def _name_mounts(self) -> list[Mount]:
+        """Return the files by which a container finds other pods and the world."""
+        mounts = []
+        hosts = self._context.directory / "hosts" / self._pod["metadata"]["namespace"]
+        if hosts.exists():
+            mounts.append(Mount(hosts, "/etc/hosts"))
+        if self._context.network is not None and not self._context.network.reaches_out:
+            mounts.append(Mount(self._no_name_server(), "/etc/resolv.conf"))
+        return mounts
+
     def _volume_mounts(self, container: Object, variables: dict[str, str]) -> list[Mount]:
         assert self._volumes is not None
         kinds = {each["name"]: set(each) for each in self._pod["spec"].get("volumes") or ()}
@@ -453,6 +629,13 @@ class ContainerSetup:
             mounts.append(Mount(self._volumes[name], mount["mountPath"], read_only, part))
         return mounts
 
+    def _hostname_file(self) -> Path:
+        path = self.directory / "hostname"
+        if not path.exists():
+            path.write_text(f"{self._hostname}\n")
+            path.chmod(0o644)
+        return path
+
     def _no_name_server(self) -> Path:
         """Return a resolv.conf for pods without a name server, with which lookups fail at once."""
         path = self._context.directory / "resolv.conf"
@@ -460,6 +643,19 @@ class ContainerSetup:
             path.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
             path.chmod(0o644)
         return path
+
+
+def remove_roots(directory: Path) -> None:
+    """Remove what the runs of a container have changed in their images."""
+    for path in directory.glob(f"*.{ROOT_KIND}"):
+        with contextlib.suppress(OSError):
+            remove_tree(path)
+
+
+def remove_all_roots(pod_directory: Path) -> None:
+    """Remove what all containers of a pod have changed in their images."""
+    for path in pod_directory.glob("containers/*"):
+        remove_roots(path)
 
 
 def node_abilities(context: NodeContext) -> Abilities:

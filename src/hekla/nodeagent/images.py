@@ -1,6 +1,7 @@
 """Map image names to environments on this machine.
 
-There is no container engine: an image name stands for a place where its programs are installed.
+An image name of the table stands for a place where its programs are installed. Other images are
+real ones (`image_pulls`), where this machine can run them.
 `host` is this machine, and so is `busybox` unless the user's table maps it: the image of small
 examples, whose few programs every machine has. The user's table is ~/.config/hekla/images.toml:
 
@@ -9,8 +10,8 @@ examples, whose few programs every machine has. The user's table is ~/.config/he
     "mpi-app:*"   = { host = true }
     "centos:7"    = { rootfs = "/srv/centos7" }
 
-The first matching pattern is used. The pod of an unmapped image waits, and its status has the line
-to add; `--host-images` runs unmapped images on the host.
+The first matching pattern is used. If an image is neither mapped nor can be run, its pod waits, and
+its status has the line to add; `--host-images` runs unmapped images on the host.
 
 `ImagesFile` reads the table again when its file has changed. The file is checked when a container
 is prepared, so a pod that waits for its image checks it at every retry.
@@ -100,8 +101,8 @@ class Images:
         if self._host_images or is_busybox(image):
             return Environment()
         raise NotMapped(
-            f"image {image!r} is not mapped to anything on this machine, which has no container "
-            f'engine; add "{image}" = {{ host = true }} below [images] in '
+            f"image {image!r} is not mapped to anything on this machine; "
+            f'add "{image}" = {{ host = true }} below [images] in '
             "~/.config/hekla/images.toml (or venv, conda, rootfs), or start with --host-images"
         )
 

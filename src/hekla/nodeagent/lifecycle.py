@@ -69,6 +69,10 @@ class ContainerRecord:
     """CPU time of all measured runs, and the highest peak of one."""
     measured_runs: int = 0
     """The number of ended runs whose use is known."""
+    image_id: str = ""
+    """Name and digest of the image that it runs; empty for programs of this machine."""
+    stop_signal: str = ""
+    """The signal of that image, empty for SIGTERM."""
 
     @property
     def is_running(self) -> bool:

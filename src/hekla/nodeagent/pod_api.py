@@ -58,6 +58,16 @@ class PodApi:
             secrets[name] = decode_secret(found)
         return Sources(maps, secrets)
 
+    async def fetch_pull_secrets(self, pod: Object, names: list[str]) -> list[Object]:
+        """Return those of a pod's pull secrets that exist."""
+        namespace = pod["metadata"]["namespace"]
+        found: list[Object] = []
+        for name in names:
+            secret = await self._client.find(SECRETS, name, namespace=namespace)
+            if secret is not None:
+                found.append(secret)
+        return found
+
     async def finish_deletion(self, pod: Object) -> None:
         """Delete the object of a terminating pod that has ended here."""
         metadata = pod["metadata"]

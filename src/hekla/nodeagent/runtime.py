@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from hekla.api.numa import STATIC
@@ -13,6 +14,7 @@ from hekla.nodeagent import lifecycle, processes
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.cgroups import Group
 from hekla.nodeagent.container_setup import (
+    LONG_S,
     MARK,
     CannotStart,
     ContainerSetup,
@@ -20,6 +22,7 @@ from hekla.nodeagent.container_setup import (
     NodeContext,
 )
 from hekla.nodeagent.container_stdin import ContainerStdin
+from hekla.nodeagent.image_config import image_id
 from hekla.nodeagent.lifecycle import ContainerRecord, ContainerRun
 from hekla.nodeagent.logs import LogFile
 from hekla.nodeagent.pod_state import PodState
@@ -71,8 +74,9 @@ class ContainerRuntime:
     ) -> tuple[list[str], dict[str, str]]:
         """Return the command line and variables that run a command in a running container."""
         await self.wait_for_setup(container)
-        pid = self._processes[container].pid
-        return await self._setup.exec_command(self._state.container(container), pid, command)
+        pid, image_id = self._processes[container].pid, self._state.record.of(container).image_id
+        spec = self._state.container(container)
+        return await self._setup.exec_command(spec, pid, command, image_id)
 
     async def wait_for_setup(self, name: str) -> None:
         """Wait until the sandbox of a container that was just started is set up."""
@@ -114,10 +118,18 @@ class ContainerRuntime:
         """Start a container, or record why it waits; return the time of the retry, if any."""
         known = self._state.record.of(name)
         try:
-            launch = await self._setup.launch(self._state.container(name), known.runs)
+            launch = await self._setup.launch(
+                self._state.container(name), known.runs, partial(self._on_image, known)
+            )
             process = self._spawn(name, known, launch)
         except CannotStart as error:
-            return self._wait_to_retry(known, error.reason, str(error))
+            return self._wait_to_retry(
+                known,
+                error.reason,
+                str(error),
+                RETRY_S if error.retry_s is None else error.retry_s,
+                is_reported=error.is_reported,
+            )
         except OSError as error:
             lifecycle.discard_unstarted_run(known)
             return self._wait_to_retry(known, "CreateContainerError", str(error))
@@ -139,6 +151,10 @@ class ContainerRuntime:
         known.started = "startupProbe" not in container
         known.ready = known.started and "readinessProbe" not in container
         known.stopping = False
+        known.image_id = known.stop_signal = ""
+        if launch.image is not None:
+            known.image_id = image_id(container["image"], launch.image.digest)
+            known.stop_signal = launch.image.config.stop_signal
         if launch.group is not None:
             self._groups[name] = launch.group
         self._state.save()
@@ -188,18 +204,35 @@ class ContainerRuntime:
         self.stdin.open(name, path)
         return path
 
-    def _wait_to_retry(self, known: ContainerRecord, reason: str, message: str) -> float:
-        if known.waiting_message != message:
+    def _wait_to_retry(
+        self,
+        known: ContainerRecord,
+        reason: str,
+        message: str,
+        delay_s: float = RETRY_S,
+        *,
+        is_reported: bool = False,
+    ) -> float:
+        if known.waiting_message != message and not is_reported:
             self._context.event(self._state.pod, "Warning", reason, message)
         known.waiting_reason, known.waiting_message = reason, message
-        if known.current is None:
+        if known.current is None and delay_s < LONG_S:
             # `next_step` does not start a container with a waiting reason; the retry clears it.
-            asyncio.get_running_loop().call_later(RETRY_S, self._clear_waiting, known)
-        return self._context.clock.now() + RETRY_S
+            asyncio.get_running_loop().call_later(delay_s, self._clear_waiting, known)
+        return self._context.clock.now() + delay_s
 
     def _clear_waiting(self, known: ContainerRecord) -> None:
         known.waiting_reason = ""
         self._setup.forget()
+        self._state.changed.set()
+
+    def _on_image(self, known: ContainerRecord, message: str | None) -> None:
+        """Show how far a pull is, or continue after it."""
+        if known.is_running:
+            return
+        known.waiting_message = message or ""
+        if message is None:
+            known.waiting_reason = ""
         self._state.changed.set()
 
     # Watch
@@ -209,6 +242,8 @@ class ContainerRuntime:
         for name, known in self._state.record.containers.items():
             known.stopping = False
             run = known.current
+            if run is None:
+                known.waiting_reason = ""  # what would have cleared it ended with the last agent
             if run is None or run.is_over:
                 continue
             group = self._context.cgroups.find(self._setup.group_name(name))

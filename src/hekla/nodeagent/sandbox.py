@@ -50,6 +50,7 @@ echo "$code" > "$out.new" && mv "$out.new" "$out"
 exit "$code"
 """
 BOOT = "import sys; sys.path.insert(0, {!r}); from container_init.main import main, wait; {}"
+BOOT_PROBE = "import sys; sys.path.insert(0, {!r}); from container_init.image_root import probe; {}"
 
 Isolation = Literal["none", "root", "user"]
 """How containers are isolated: not at all, as root, or in a user namespace."""
@@ -157,6 +158,25 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageRoot:
+    """The root file system of a container that runs an image."""
+
+    layers: Sequence[Path]
+    """Unpacked layers, topmost first."""
+    writable: Path
+    """A directory with `upper` and `work`, empty, for what the container changes."""
+    directory: str = "/"
+    """Created inside if it does not exist."""
+
+    def specification(self) -> dict[str, Any]:
+        return {
+            "layers": [str(path) for path in self.layers],
+            "writable": str(self.writable),
+            "directory": self.directory,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a container sees of the machine."""
 
@@ -168,6 +188,8 @@ class Surroundings:
     """Top-level directories that are the container's own."""
     root: str = ""
     """The root directory; empty for the host's."""
+    image: ImageRoot | None = None
+    """The root of an image instead."""
     network: Path | None = None
     sysctls: Mapping[str, str] = field(default_factory=dict)
     devices: Sequence[str] = ()
@@ -221,6 +243,7 @@ def launch(
         "network": str(surroundings.network or ""),
         "sysctls": dict(surroundings.sysctls),
         "base": surroundings.root or "/",
+        "image": surroundings.image and surroundings.image.specification(),
         "root_owner": (rights.base or 0, rights.base or 0),
         "foreign": rights.is_foreign,
         "privileged": rights.credentials.privileged,
@@ -228,8 +251,7 @@ def launch(
         "private": list(surroundings.private),
         "devices": list(surroundings.devices),
         "hidden": [str(path) for path in surroundings.hidden],
-        # In a user namespace overlays need this option.
-        "overlay_options": "userxattr," if isolate == "user" else "",
+        "overlay_options": overlay_options(isolate),
         "mounts": [
             {
                 "source": str(mount.source),
@@ -253,12 +275,56 @@ def wait_to_launch(control: Path, isolate: Isolation) -> list[str]:
     return ["sh", "-c", SUPERVISE_LATER, "hekla", str(control), *_unshare(isolate), *python]
 
 
-def enter(pid: int, command: Command, rights: Rights, *, directory: Path) -> list[str]:
+def overlay_options(isolate: Isolation) -> str:
+    """Return the options that an overlay needs: in a user namespace, attributes of users."""
+    return "userxattr," if isolate == "user" else ""
+
+
+def image_support(directory: Path, isolate: Isolation, user_namespace: int | None) -> str:
+    """Return why layers in a directory cannot be the root of a container; empty if they can.
+
+    `user_namespace` is a descriptor of the one that pods enter, if they have one. OSError if it
+    cannot be tried out now.
+    """
+    if isolate == "none":
+        return "mount and PID namespaces are required"
+    call = "probe(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
+    boot = BOOT_PROBE.format(str(Path(__file__).parent), call)
+    first = ["unshare", "--user", "--map-root-user"] if isolate == "user" else []
+    where = Path(tempfile.mkdtemp(prefix="probe-", dir=directory))
+    number = -1 if user_namespace is None else user_namespace
+    words = [sys.executable, "-I", "-S", "-c", boot, str(where), overlay_options(isolate)]
+    try:
+        done = subprocess.run(
+            [*first, *words, str(number)],
+            pass_fds=() if user_namespace is None else (user_namespace,),
+            env=helper_variables(),
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError("whether images run here is not known yet: this machine is slow") from error
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+    return (done.stderr.strip().splitlines() or [""])[-1] if done.returncode else ""
+
+
+def enter(
+    pid: int, command: Command, rights: Rights, *, directory: Path, in_image: bool = False
+) -> list[str]:
     """Return the command line that runs a command inside a running container."""
     inside = innermost(pid) if rights.isolate != "none" else 0
     if inside is None:
         raise ProcessLookupError("the container is ending")
-    spec = {"mode": "enter", "pid": inside, **command.specification(), **rights.specification()}
+    spec = {
+        "mode": "enter",
+        "pid": inside,
+        "image": in_image,
+        **command.specification(),
+        **rights.specification(),
+    }
     return _boot(_write(spec, directory))
 
 
@@ -295,6 +361,13 @@ def innermost(pid: int) -> int | None:
             return current
         waiting += _children(current)
     return None
+
+
+def command_of(pid: int) -> int | None:
+    """Return the process of the command of a container that is set up: the first child inside."""
+    inner = innermost(pid)
+    children = _children(inner) if inner is not None else []
+    return children[0] if children else None
 
 
 def _namespace(pid: int) -> str:

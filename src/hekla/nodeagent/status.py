@@ -73,7 +73,7 @@ def container_status(container: Object, known: ContainerRecord, initialized: boo
     status: Object = {
         "name": container["name"],
         "image": container["image"],
-        "imageID": "",
+        "imageID": known.image_id,
         "ready": known.ready,
         "started": known.started,
         "restartCount": known.restarts,

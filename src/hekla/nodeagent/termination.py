@@ -10,6 +10,7 @@ import signal
 from hekla.nodeagent import processes, sandbox
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.container_setup import NodeContext
+from hekla.nodeagent.image_config import stop_signal
 from hekla.nodeagent.pod_state import PodState
 from hekla.nodeagent.processes import Process
 from hekla.nodeagent.runtime import ContainerRuntime
@@ -61,7 +62,7 @@ class Terminator:
         deadline = self._context.clock.now() + grace_period_s
         await self._run_pre_stop_hook(name, grace_period_s)
         await self._runtime.wait_for_setup(name)
-        processes.terminate(process)
+        self._signal(name, process)
         await self._wait_for_exit(process, deadline, grace_period_s)
         self._kill(name, process)
 
@@ -74,6 +75,16 @@ class Terminator:
                     line, variables = await self._runtime.exec_command(name, hook["command"])
                     child = await asyncio.create_subprocess_exec(*line, env=variables)
                     await child.wait()
+
+    def _signal(self, name: str, process: Process) -> None:
+        """Ask a container to end: with SIGTERM, or with the signal of its image."""
+        number = stop_signal(self._state.record.of(name).stop_signal)
+        if number == signal.SIGTERM:
+            processes.terminate(process)
+        elif (command := sandbox.command_of(process.pid)) is not None:
+            # Only to the command: the processes around it would not survive other signals.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(command, number)
 
     async def _wait_for_exit(
         self, process: Process, deadline: float, grace_period_s: float

@@ -15,7 +15,7 @@ from hekla.api.wellknown import PodPhase, PodReason
 from hekla.nodeagent import ephemeral_storage, lifecycle
 from hekla.nodeagent.admission import Rejection
 from hekla.nodeagent.background_tasks import BackgroundTasks
-from hekla.nodeagent.container_setup import ContainerSetup, NodeContext
+from hekla.nodeagent.container_setup import ContainerSetup, NodeContext, remove_all_roots
 from hekla.nodeagent.lifecycle import (
     Effect,
     PodFinished,
@@ -44,7 +44,7 @@ class PodWorker:
     def __init__(self, pod: Object, context: NodeContext, address: str) -> None:
         self._context = context
         self._address = address
-        setup = ContainerSetup(pod, context, address)
+        self._setup = setup = ContainerSetup(pod, context, address)
         self.state = PodState(pod, setup.directory, context.clock.now())
         self._tasks = BackgroundTasks()
         self.runtime = ContainerRuntime(
@@ -135,6 +135,7 @@ class PodWorker:
     def detach(self) -> None:
         """Stop watching the pod and leave it running: the agent stops, the pod does not."""
         self.runtime.stdin.close_all()
+        self._setup.close()
         self._tasks.cancel()
         self._prober.cancel()
 
@@ -146,7 +147,15 @@ class PodWorker:
             group.remove()
         unmount_below(self.state.directory)
         self._keep_logs()
+        self._unpin_images()
+        remove_all_roots(self.state.directory)
         shutil.rmtree(self.state.directory, ignore_errors=True)
+
+    def _unpin_images(self) -> None:
+        """Let the images of the pod be deleted for space: no container of it starts any more."""
+        known = self.state.record.containers.values()
+        if self._setup.has_pinned or any(each.image_id for each in known):
+            self._setup.unpin()
 
     def _keep_logs(self) -> None:
         record, containers = self.state.record, self.state.directory / "containers"
@@ -177,6 +186,8 @@ class PodWorker:
             if self._phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
                 self._clean_up()
                 await self._report_status()
+                await asyncio.to_thread(self._unpin_images)
+                await asyncio.to_thread(remove_all_roots, self.state.directory)
                 await asyncio.to_thread(self.state.remove_data)
                 self.state.try_to_save()  # there may have been no space before
                 return
@@ -233,6 +244,7 @@ class PodWorker:
             change.cancel()
 
     def _stop_watching(self) -> None:
+        self._setup.close()
         self._tasks.cancel()
         self._prober.cancel()
         self.runtime.remove_groups()

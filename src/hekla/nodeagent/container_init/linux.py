@@ -12,14 +12,21 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_UNBINDABLE, MS_PRIVATE = 32, 4096, 16384, 1 << 17, 1 << 18
 MNT_DETACH = 2
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = (
+    1,
+    4,
+    22,
+    24,
+    38,
+)
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SECCOMP_MODE_FILTER = 2
 NS_GET_USERNS = 0xB701
 LAST_CAPABILITY = 40
 
 _AT_RECURSIVE, _AT_EMPTY_PATH, _MOUNT_ATTR_RDONLY = 0x8000, 0x1000, 1
-_MOUNT_SETATTR = 442
+_MOUNT_ATTR_IDMAP, _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 0x100000, 1, 4
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _PIVOT_ROOT = 41 if os.uname().machine == "aarch64" else 155
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -59,6 +66,25 @@ def make_read_only(target: str, *, recursive: bool) -> None:
     # Before Linux 5.12. A remount has to repeat the flags that are set.
     kept = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048 | (1 << 21))
     mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+
+
+def mount_with_ids(source: str, target: str, user_namespace: int) -> None:
+    """Mount a directory read-only, with owners as a user namespace maps them."""
+    tree = _libc.syscall(_OPEN_TREE, -100, _bytes(source), _OPEN_TREE_CLONE | os.O_CLOEXEC)
+    _check(min(tree, 0), f"open_tree {source}")
+    try:
+        attributes = (ctypes.c_uint64 * 4)(
+            _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_RDONLY, 0, 0, user_namespace
+        )
+        size = ctypes.sizeof(attributes)
+        result = _libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, attributes, size)
+        _check(result, f"mount {source} with the ids of a user namespace")
+        result = _libc.syscall(
+            _MOVE_MOUNT, tree, b"", -100, _bytes(target), _MOVE_MOUNT_F_EMPTY_PATH
+        )
+        _check(result, f"move_mount {target}")
+    finally:
+        os.close(tree)
 
 
 def pivot_root(new: str, old: str) -> None:

@@ -11,6 +11,7 @@ so they cannot change what the set-up runs.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` imports much more
+import errno
 import marshal
 import os
 import sys
@@ -149,6 +150,8 @@ def _enter(spec: dict[str, Any]) -> None:
         # Without root the network is the host's: it cannot be entered, and need not be.
         if name != "net" or spec["user_namespace"] != "self":
             linux.setns(opened[name], kind)
+    if spec["image"]:
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)  # as in _supervise
     child = os.fork()
     if child:
         _wait(child)
@@ -198,12 +201,30 @@ def _run(spec: dict[str, Any]) -> None:
         _signal.signal(number, _signal.SIG_DFL)  # Python changes them
     command = spec["command"]
     try:
-        os.execvpe(command[0], command, spec["variables"])
+        _exec(command, spec["variables"])
     except OSError as error:
         what = "not found" if isinstance(error, FileNotFoundError) else error.strerror
         sys.stderr.write(f"{command[0]}: {what}\n")
         sys.stderr.flush()
         os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
+
+
+def _exec(command: list[str], variables: dict[str, str]) -> None:
+    """Become a program, which is looked up in the PATH of the container.
+
+    As os.execvpe, which would import a module: the root may be an image without Python.
+    """
+    if "/" in command[0]:
+        os.execve(command[0], command, variables)
+    problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for directory in variables.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve(f"{directory or '.'}/{command[0]}", command, variables)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            problem = error
+    raise problem
 
 
 def _wait(child: int) -> None:
@@ -220,6 +241,9 @@ def _supervise(spec: dict[str, Any]) -> None:
 
     A root may have no shell, and a shell drops variables whose names it does not allow.
     """
+    if spec["image"]:
+        # Else the container could open this program, the host's Python, by /proc/1/exe.
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT):
         _signal.signal(number, lambda *_: None)
     child = os.fork()

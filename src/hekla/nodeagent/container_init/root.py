@@ -4,7 +4,8 @@ It is a new tmpfs that mirrors the host's root (or a root directory of the admin
 mounts. /proc, /dev and parts of /sys are the container's own. Mount paths that do not exist are
 created where only the container sees them, never on the host: in the new root itself, or in an
 overlay on the nearest existing directory. Where an overlay would show what is mounted over, the
-directory is mirrored instead.
+directory is mirrored instead. The container of an image has the image's root instead, with nothing
+of the host's (`image_root`).
 
 Note: an overlay shows what lies under a mount. So all overlays are made before paths are hidden,
 and none after it.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 
 from . import linux
+from .image_root import make_mount_point, mount_image
 from .linux import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC, MS_UNBINDABLE
 from .paths import descend, give, make_directories, make_file
 
@@ -52,6 +54,10 @@ class Root:
         self._private = list(spec["private"])
         self._devices = list(spec["devices"])
         self._overlay = str(spec["overlay_options"])
+        self._image = spec["image"]
+        """The layers of an image and more; None for the host's root."""
+        is_mapped = spec["user_namespace"] == "given"
+        self._user_namespace = int(spec["user_namespace_fd"]) if is_mapped else -1
         self._sources = [_open_source(each) for each in spec["mounts"]]
         self._mounts = list(spec["mounts"])
         self._hidden = list(spec["hidden"])
@@ -67,12 +73,24 @@ class Root:
         # Without this, mirroring the directory of `scratch` would mirror the mirror.
         linux.mount(None, self._scratch, None, MS_UNBINDABLE)
         os.mkdir(self._path)
-        linux.mount("tmpfs", self._path, "tmpfs", MS_NOSUID, "mode=755")
+        if self._image is None:
+            linux.mount("tmpfs", self._path, "tmpfs", MS_NOSUID, "mode=755")
+        else:
+            mount_image(
+                self._image,
+                self._scratch,
+                self._path,
+                options=self._overlay,
+                user_namespace=self._user_namespace,
+            )
         self._root = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         self._own.add(_mount_id(self._root))
-        self._mirror(self._base, self._path, skip=(*OWN, *self._private))
-        for name in self._private:
-            self._make_private(name)
+        if self._image is None:
+            self._mirror(self._base, self._path, skip=(*OWN, *self._private))
+            for name in self._private:
+                self._make_private(name)
+        else:
+            self._make_directory(self._image["directory"])
         self._mount_system()
         self._attach_all()
 
@@ -103,6 +121,11 @@ class Root:
                     if entry.is_dir():
                         raise
 
+    def _make_directory(self, path: str) -> None:
+        """Create the work directory of an image, if it does not exist."""
+        found, rest = descend(self._root, path, beneath=False)
+        os.close(make_directories(found, rest))
+
     def _make_private(self, name: str) -> None:
         """Create an empty top-level directory in place of the host's."""
         path = f"{self._path}/{name}"
@@ -113,7 +136,7 @@ class Root:
 
     def _mount_system(self) -> None:
         for name in OWN:
-            os.mkdir(f"{self._path}/{name}")
+            make_mount_point(f"{self._path}/{name}")
         linux.mount("/sys", f"{self._path}/sys", None, MS_BIND | MS_REC)
         flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
         linux.mount("proc", f"{self._path}/proc", "proc", flags)

@@ -80,7 +80,8 @@ def test_job_is_suspended_and_resumed(here: Run) -> None:
 
 
 def test_explain_names_a_missing_image(here: Run, cluster: Path) -> None:
-    assert here("job", "submit", "lost", "--image", "no-such-image", "--", "true").code == 0
+    image = "127.0.0.1:1/no-such-image:1"  # where skopeo is installed, it is refused at once
+    assert here("job", "submit", "lost", "--image", image, "--", "true").code == 0
     with SyncClient(kubeconfig.load(cluster), component="test") as client:
         handle = JobHandle.of("lost", client=client)
         from hekla.kube.resources import PODS
@@ -88,7 +89,12 @@ def test_explain_names_a_missing_image(here: Run, cluster: Path) -> None:
         with client.watch(PODS, namespace="default", timeout_s=180) as events:
             for event in events:
                 status = event.object.get("status") or {}
-                if event.identity.name == "lost-worker-0" and status.get("containerStatuses"):
+                states = [each["state"] for each in status.get("containerStatuses") or ()]
+                reasons = [(each.get("waiting") or {}).get("reason") for each in states]
+                if event.identity.name == "lost-worker-0" and reasons not in (
+                    [],
+                    ["ContainerCreating"],
+                ):
                     break
         handle.refresh()
     said = here("job", "explain", "lost").out

@@ -40,6 +40,15 @@ PODS = {
         "pod a-w-0 cannot start: ImagePullBackOff",
         "check the name of the image",
     ),
+    "an image that is being pulled": (
+        pod(
+            containerStatuses=[
+                waiting("ContainerCreating", 'pulling image "r:5000/x:1": 3 of 9 MiB')
+            ]
+        ),
+        'pod a-w-0 waits: pulling image "r:5000/x:1": 3 of 9 MiB',
+        "",
+    ),
     "a missing volume": (
         pod(containerStatuses=[waiting("CreateContainerConfigError", "ConfigMap 'c' is missing")]),
         "pod a-w-0 cannot start: CreateContainerConfigError: ConfigMap 'c' is missing",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tools import debian
 
+from hekla.api.wellknown import RUN_DIRECTORY
 from hekla.images.platforms import this_machine
 from hekla.images.store import ImageStore
 from hekla.images.tree import remove_tree
@@ -247,6 +248,16 @@ async def test_run_as_user_wins_over_the_user_of_the_image(
     )
     pod = await machine.until("root", lambda p: "runAsNonRoot" in waiting(p).get("message", ""))
     assert waiting(pod)["reason"] == "CreateContainerConfigError"
+
+
+async def test_current_directory_of_hekla_run_is_for_programs_of_this_machine(
+    lab: Machine, real: RealRegistry, busybox: bytes
+) -> None:
+    reference = real.push("directory:1", build(busybox, WorkingDir="/home"))
+    for name, name_of_image, expected in (("h", "host", "/usr\n"), ("i", reference, "/home\n")):
+        note = {"annotations": {RUN_DIRECTORY: "/usr"}}
+        await run(lab, name, name_of_image, "pwd", metadata={"name": name, **note})
+        assert await lab.logs(name) == expected
 
 
 async def test_unknown_user_of_the_image_is_named(

@@ -24,9 +24,10 @@ from hekla.api.numa import NONE
 from hekla.api.wellknown import POD_NETWORK, POD_USER, SYSTEM_NAMESPACE
 from hekla.apiserver.server import AlreadyRunning
 from hekla.apiserver.storage.store import StoreError
-from hekla.cli import interrupts, leftovers, service, terminal
+from hekla.cli import images, interrupts, leftovers, service, terminal
 from hekla.cli.service_unit import up_flags
 from hekla.cli.vcctl.scheduler_config import problems, read_states
+from hekla.images.errors import ImageError
 from hekla.kube import kubeconfig
 from hekla.kube.data_dir import (
     KUBECONFIG_FILE,
@@ -56,6 +57,7 @@ from hekla.units.private_directory import (
     create_private,
     ensure_private,
 )
+from hekla.units.quantity import parse_quantity
 
 DEFAULT_PORT = 7443
 READY_WITHIN_S = 300.0
@@ -73,12 +75,14 @@ def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
     if detach:
         _detach(where, options, data_dir_flag(data_dir))
         return
+    store_bytes = parse_quantity(options.pop("image_store_size")).value()
     agent, given_port = not options.pop("no_agent"), options.pop("port")
     config = LocalConfig(
         where,
         agent=agent,
         port=_usual_port(where) if given_port is None else given_port,
         else_any_port=given_port is None,
+        image_store_bytes=store_bytes,
         **options,
     )
     _check_cpu_policies(config)
@@ -87,7 +91,7 @@ def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
     os.umask(UMASK)
     try:
         uvloop.run(_up(config, data_dir_flag(data_dir)))
-    except (AlreadyRunning, ImagesError, StoreError, OSError) as error:
+    except (AlreadyRunning, ImagesError, ImageError, StoreError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -403,6 +407,7 @@ def status(data_dir: Path | None) -> int:
     terminal.echo(
         f"  users     {users if machine.pod_user == 'namespace' else 'the one of `hekla up`'}"
     )
+    terminal.echo(f"  images    {images.support(where, machine.pod_user)}")
     for gap in boundary_gaps(machine):
         terminal.echo(f"  not kept apart: {gap}")
     for name in sorted({name for state in states.values() for name in state.custom_plugins}):

@@ -32,6 +32,17 @@ _data_dir = click.option(
 )
 
 
+def _size(_: click.Context, param: click.Parameter, text: str) -> str:
+    from hekla.units.quantity import QuantityError, parse_quantity
+
+    try:
+        if parse_quantity(text).value() > 0:
+            return text
+    except QuantityError as error:
+        raise click.BadParameter(str(error), param=param) from error
+    raise click.BadParameter(f"{text} is not larger than 0", param=param)
+
+
 @main.command()
 @_data_dir
 @click.option(
@@ -128,6 +139,14 @@ _data_dir = click.option(
     help="Days for which it keeps them.",
 )
 @click.option(
+    "--image-store-size",
+    default="50Gi",
+    show_default=True,
+    metavar="SIZE",
+    callback=_size,
+    help="Disk space for images, such as 200Gi; those used longest ago are deleted above it.",
+)
+@click.option(
     "--install-service",
     "service",
     flag_value="install",
@@ -202,6 +221,65 @@ def status(data_dir: Path | None) -> None:
     from hekla.cli import local_cluster
 
     raise SystemExit(local_cluster.status(data_dir))
+
+
+@main.group()
+def image() -> None:
+    """The container images on this machine, which pods of `hekla up` run."""
+
+
+@image.command("pull")
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@_data_dir
+def image_pull(data_dir: Path | None, names: tuple[str, ...]) -> None:
+    """Pull images from registries, with the logins of `skopeo login` or `docker login`."""
+    from hekla.cli import images
+
+    images.pull(data_dir, names)
+
+
+@image.command("list")
+@_data_dir
+def image_list(data_dir: Path | None) -> None:
+    """List the images with their sizes."""
+    from hekla.cli import images
+
+    images.show(data_dir)
+
+
+@image.command("load")
+@click.argument("source")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="A further name; may repeat.")
+@_data_dir
+def image_load(data_dir: Path | None, source: str, names: tuple[str, ...]) -> None:
+    """Load an image from a file of `docker save`, or an OCI archive or layout.
+
+    \b
+        docker save app:1 -o app.tar && hekla image load app.tar
+        hekla image load oci:/srv/layout:app --name app:1
+    """
+    from hekla.cli import images
+
+    images.load(data_dir, source, names)
+
+
+@image.command("prune")
+@_data_dir
+def image_prune(data_dir: Path | None) -> None:
+    """Delete the images that no pod uses and that a registry has."""
+    from hekla.cli import images
+
+    images.prune(data_dir)
+
+
+@image.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@_data_dir
+def image_rm(data_dir: Path | None, names: tuple[str, ...]) -> None:
+    """Remove images by name or digest."""
+    from hekla.cli import images
+
+    images.remove(data_dir, names)
 
 
 @main.group()
@@ -341,7 +419,10 @@ class _WithCommand(click.Command):
     help="Run in a virtual environment with these requirements; it is built once.",
 )
 @click.option(
-    "--workdir", default="", metavar="DIR", help="Working directory.  [default: the current one]"
+    "--workdir",
+    default="",
+    metavar="DIR",
+    help="Working directory.  [default: the current one; with another image, the image's]",
 )
 @click.option("--sync", is_flag=True, help="Run in a read-only snapshot of the working directory.")
 @click.option(

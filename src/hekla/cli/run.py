@@ -20,6 +20,7 @@ from typing import Any
 import click
 import uvloop
 
+from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase
 from hekla.cli import interrupts, terminal
 from hekla.cli.command_line import CommandLine, command_line
@@ -135,7 +136,10 @@ def _prepare(
     if line.image != HOST_IMAGE or (target is not None and not target.is_loopback):
         if flags:
             refuse_elsewhere(target, line.image, ", ".join(flags))
-        return Prepared(given.get("workdir") or str(Path.cwd()))
+        if workdir := given.get("workdir"):
+            return Prepared(workdir)
+        # The image has a directory of its own, unless the cluster maps it to this machine.
+        return Prepared("", annotations={wellknown.RUN_DIRECTORY: str(Path.cwd())})
     environment = HostEnvironment(**given)
     for_others = False  # a temporary cluster runs pods as this user
     if target is not None:
@@ -290,6 +294,7 @@ async def _run_on_temporary_cluster(
 ) -> int:
     from hekla.apiserver.server import AlreadyRunning
     from hekla.apiserver.storage.store import StoreError
+    from hekla.images.errors import ImageError
     from hekla.local import LocalConfig, cluster
     from hekla.nodeagent.images import ImagesError
 
@@ -304,7 +309,7 @@ async def _run_on_temporary_cluster(
                 )
             finally:
                 ending.set()
-    except (AlreadyRunning, ImagesError, StoreError) as error:
+    except (AlreadyRunning, ImageError, ImagesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -16,6 +16,8 @@ from hekla.units.objects import Object
 
 STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of a container that is about to start."""
+PULLING: Final = "ContainerCreating"
+"""With a message: hekla pulls the image, and the message tells how far it is."""
 CRASH_LOOP: Final = "CrashLoopBackOff"
 MAX_TEXT: Final = 2000
 _COUNT: Final = re.compile(r"^\d+ of \d+ pods: ")
@@ -47,6 +49,7 @@ _NEXT_STEP: Final = {
     "CreateContainerConfigError": "correct the spec, or create what it names: then the pod starts",
     "ErrImagePull": "check the name of the image, and the pull secrets of the pod",
     "ImagePullBackOff": "check the name of the image, and the pull secrets of the pod",
+    "ErrImageNeverPull": "load the image, or change imagePullPolicy",
     "InvalidImageName": "correct the name of the image",
     "FailedMount": "create the volume or the object that it names: then the pod starts",
     "FailedAttachVolume": "check the PersistentVolume and the node of the pod",
@@ -97,6 +100,10 @@ def of_pod(pod: Object) -> Iterator[Reason]:
             message = _bounded(waiting.get("message"))
             hint = "`hekla up` starts the cluster again"
             yield Reason(f"pod {name} is suspended: {message}", message, hint)
+        elif why == PULLING and waiting.get("message"):
+            message = _bounded(waiting["message"])
+            # How far it is changes all the time, and is no other reason.
+            yield Reason(f"pod {name} waits: {message}", message[: message.rfind('"') + 1])
         elif why not in STARTING:
             yield _reason(name, "cannot start", why, waiting.get("message"))
 

@@ -26,6 +26,7 @@ _VARYING: tuple[tuple[str, str], ...] = (
     (r"\b\d{4}-\d\d-\d\d\b(?!T)", "2026-01-31"),
     (r"(?m)^  [0-9msh]+ ago", "  2s ago"),
     (r"(?m)\bsince [0-9msh]+$", "since 1s"),
+    (r"\b\d\d:\d\d:\d\d\b(?!Z)", "00:00:01"),
     (r"\b\d+(\.\d+)? ?ms\b", "20 ms"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5e0c8b52-7a43-4d0e-9f0e-2f1c6a7d3b10"),
     (r"\(([\w-]+)-\d+, \1-\d+, \1-\d+ and \d+ more\)", r"(\1-0, \1-1, \1-2 and 1 more)"),
@@ -112,10 +113,10 @@ class Screen:
 
     def transcript(self) -> str:
         """Return what was typed and shown."""
-        text = self.text
+        # The home first: its random name may contain another one.
+        text = self.text.replace(str(self.home), "/home/ada")
         for real, shown in sorted(self._names.items(), key=lambda pair: -len(pair[0])):
-            text = text.replace(real, shown)
-        text = text.replace(str(self.home), "/home/ada")
+            text = re.sub(rf"(?<!\w){re.escape(real)}(?!\w)", shown, text)
         for pattern, shown in _VARYING:
             text = re.sub(pattern, shown, text)
         return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"

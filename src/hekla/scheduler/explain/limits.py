@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from hekla.scheduler.framework import hooks
 from hekla.scheduler.framework.verdict import Blocked
 from hekla.scheduler.state.dimensions import show_amount
 from hekla.scheduler.state.model import Job, Queue, Task
-from hekla.scheduler.state.queue_tree import descendants
+from hekla.scheduler.state.queue_tree import descendants, lineage
 
 if TYPE_CHECKING:
     from hekla.scheduler.session.session import Session
@@ -37,13 +38,9 @@ class Limit:
 def limit_of(session: Session, queue: Queue, resource: str, allowed: float) -> Limit:
     """Return what limits a queue to an amount."""
     row = session.dimensions.intern(resource)
-    above: Queue | None = queue
-    seen: set[str] = set()
-    while above is not None and above.name not in seen:
-        seen.add(above.name)
+    for above in lineage(queue, session.cluster.queues):
         if 0 < float(above.capability_r[row]) <= allowed:
             return Limit("capability", above.name)
-        above = session.cluster.queues.get(above.parent)
     if float(session.total_r[row]) <= allowed:
         return Limit("cluster", queue.name)
     return Limit("share", queue.name)
@@ -99,9 +96,7 @@ def _shares_by_deserved(session: Session) -> bool:
 def above_capability(session: Session, queue: Queue, task: Task) -> list[Blocked]:
     """Return what the capability of a queue above does not allow a task, for the nearest one."""
     queues = session.cluster.queues
-    above, seen = queues.get(queue.parent), {queue.name}
-    while above is not None and above.name not in seen:
-        seen.add(above.name)
+    for above in islice(lineage(queue, queues), 1, None):
         below = [queues[name] for name in descendants(above.name, queues)]
         blocked = [
             Blocked(session.dimensions.names[row], amount, float(above.capability_r[row]), used)
@@ -112,7 +107,6 @@ def above_capability(session: Session, queue: Queue, task: Task) -> list[Blocked
         ]
         if blocked:
             return blocked
-        above = queues.get(above.parent)
     return []
 
 

@@ -25,7 +25,7 @@ from hekla.scheduler.session.session import Session
 from hekla.scheduler.state.changes import GroupWritten, condition_rows
 from hekla.scheduler.state.dimensions import is_bytes
 from hekla.scheduler.state.model import Job, Queue, Task
-from hekla.scheduler.state.queue_tree import descendants
+from hekla.scheduler.state.queue_tree import descendants, lineage
 from hekla.scheduler.state.status import (
     ALLOCATED_CLASS,
     BOUND,
@@ -302,14 +302,11 @@ def _pod_reason(session: Session, job: Job, verdict: Verdict) -> str:
 
 def _is_at_capability(session: Session, job: Job, verdict: Verdict) -> bool:
     """Tell whether a capability that somebody set stops the job, and not the cluster's size."""
-    queues, queue, seen = session.cluster.queues, job.queue, set[str]()
-    while queue is not None and queue.name not in seen:
-        seen.add(queue.name)
+    for queue in lineage(job.queue, session.cluster.queues):
         for blocked in verdict.blocked:
             row = session.dimensions.row(blocked.resource)
             if row is not None and 0 < queue.capability_r[row] < blocked.used + blocked.asked:
                 return True
-        queue = queues.get(queue.parent)
     return False
 
 

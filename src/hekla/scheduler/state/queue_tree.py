@@ -1,8 +1,8 @@
-"""The queues below a queue."""
+"""The queues below and above a queue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from hekla.api.wellknown import ROOT_QUEUE
 from hekla.scheduler.state.model import Queue
@@ -20,3 +20,12 @@ def descendants(name: str, queues: Mapping[str, Queue]) -> list[str]:
                 found[queue.name] = None
                 fresh.append(queue.name)
     return list(found)
+
+
+def lineage(queue: Queue | None, queues: Mapping[str, Queue]) -> Iterator[Queue]:
+    """Yield a queue and those above it, each once, even if parents form a cycle."""
+    seen: set[str] = set()
+    while queue is not None and queue.name not in seen:
+        seen.add(queue.name)
+        yield queue
+        queue = queues.get(queue.parent)

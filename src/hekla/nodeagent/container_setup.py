@@ -227,10 +227,10 @@ class ContainerSetup:
         try:
             self._allocate_gpus()
             await self.prepare()
-            image = await self._image(container, changed)
-            if image is not None:
+            programs = await self._programs(container, changed)
+            if isinstance(programs, Image):
                 await asyncio.to_thread(self._make_writable, container["name"], attempt)
-            return self._launch_spec(container, attempt, image)
+            return self._launch_spec(container, attempt, programs)
         except ImageWaits as error:
             raise CannotStart(
                 error.reason, str(error), retry_s=error.retry_s or LONG_S, is_reported=True
@@ -253,10 +253,10 @@ class ContainerSetup:
         except OSError as error:
             raise CannotStart("CreateContainerError", str(error)) from error
 
-    async def _image(self, container: Object, changed: Changed) -> Image | None:
-        """Return the image of a container; None if the table maps it to this machine."""
+    async def _programs(self, container: Object, changed: Changed) -> Environment | Image:
+        """Return what a container runs: what the table maps its image to, else the image."""
         try:
-            self._context.images.resolve(container["image"])
+            return self._context.images.resolve(container["image"])
         except NotMapped as error:
             if self._images is None:
                 raise
@@ -266,11 +266,12 @@ class ContainerSetup:
                 return await self._images.require(container, changed)
             except ImageUnavailable:
                 raise NotMapped(f"{error}; {ADVICE}") from error
-        return None
 
-    def _launch_spec(self, container: Object, attempt: int, image: Image | None) -> LaunchSpec:
+    def _launch_spec(
+        self, container: Object, attempt: int, programs: Environment | Image
+    ) -> LaunchSpec:
         name = container["name"]
-        programs = image or self._context.images.resolve(container["image"])
+        image = programs if isinstance(programs, Image) else None
         rights, user = self._rights(container, image)
         variables = self._variables(container, programs, user)
         command = self._command(container, variables, image)

@@ -11,7 +11,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hekla needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -64,15 +64,15 @@ fuzz: setup $(VENV)/fuzz/.done
 # Fuzzers bring much that nothing else needs: they have an environment of their own.
 $(VENV)/fuzz/.done: requirements/fuzz.txt
 	$(PYTHON) -m venv $(VENV)/fuzz
-	$(VENV)/fuzz/bin/pip install --quiet --require-hashes -r requirements/fuzz.txt
+	$(VENV)/fuzz/bin/pip install --quiet --require-hashes --no-deps -r requirements/fuzz.txt
 	$(VENV)/fuzz/bin/pip install --quiet --no-deps --editable .
 	touch $@
 
 # What hekla installs, as a CycloneDX list: build/hekla.cdx.json.
 sbom: setup
 	$(PYTHON) -m venv --clear $(VENV)/supply && $(PYTHON) -m venv --clear --without-pip $(VENV)/installed
-	$(VENV)/supply/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/supply.txt
-	$(BIN)/python -m pip --python $(VENV)/installed/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(VENV)/supply/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/supply.txt
+	$(BIN)/python -m pip --python $(VENV)/installed/bin/python install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/run.txt
 	mkdir -p build
 	$(VENV)/supply/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o build/hekla.cdx.json $(VENV)/installed/bin/python
 	$(BIN)/python -m tools.audit --sbom build/hekla.cdx.json

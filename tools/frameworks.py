@@ -39,7 +39,7 @@ def environment(requirements: Path) -> Path:
     def install() -> None:
         _run(sys.executable, "-m", "venv", str(where))
         pip = [str(where / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-        _run(*pip, "install", "--quiet", "--require-hashes", "-r", str(requirements))
+        _run(*pip, "install", "--quiet", "--require-hashes", "--no-deps", "-r", str(requirements))
 
     return _once(where, install)
 

@@ -76,3 +76,11 @@ def test_issue_forms_have_unique_field_ids(path: Path) -> None:
     ids = [field["id"] for field in form.get("body", ()) if field["type"] != "markdown"]
     assert len(ids) == len(set(ids))
     assert path.name == "config.yml" or {"name", "description", "body"} <= set(form)
+
+
+@pytest.mark.parametrize("name", ["Makefile", "Containerfile", "tools/frameworks.py"])
+def test_locks_are_installed_without_resolving_again(name: str) -> None:
+    # pip looks at the index for requirements with extras, although the lock pins them.
+    lines = [line for line in (ROOT / name).read_text().splitlines() if "--require-hashes" in line]
+    assert lines
+    assert [line for line in lines if "--no-deps" not in line] == []

@@ -140,3 +140,11 @@ def isolation() -> None:
     support = sandbox.isolation_support()
     if not support.namespaces:
         pytest.skip(f"needs mount, uts and pid namespaces: {support.reason}")
+
+
+def state(pod: Object, name: str = "main") -> Object:
+    statuses = pod["status"]["containerStatuses"] + (
+        pod["status"].get("initContainerStatuses") or []
+    )
+    found: Object = next(s for s in statuses if s["name"] == name)
+    return found

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hekla.api.wellknown import GPU_INDEX, VGPU_CORES, VGPU_IDS_NEW, VGPU_MEMORY, VGPU_NUMBER
 from hekla.kube.errors import NotFound
-from hekla.kube.resources import CONFIGMAPS, EVENTS, NODES, NUMA_TOPOLOGIES, PODS, SECRETS
-from hekla.nodeagent import processes, sandbox
+from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
+from hekla.nodeagent import sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesFile
 from hekla.nodeagent.network import BridgeNetwork
-from hekla.nodeagent.processes import Process
-from hekla.nodeagent.topology import cpu_locations
 from hekla.units.objects import Object
-from tests.nodeagent.conftest import NODE, Machine
-
-
-def state(pod: Object, name: str = "main") -> Object:
-    statuses = pod["status"]["containerStatuses"] + (
-        pod["status"].get("initContainerStatuses") or []
-    )
-    found: Object = next(s for s in statuses if s["name"] == name)
-    return found
+from tests.nodeagent.conftest import NODE, Machine, state
 
 
 async def test_agent_registers_this_machine_as_a_node(machine: Machine) -> None:
@@ -331,95 +318,6 @@ async def test_deleted_pod_leaves_no_processes_or_files(machine: Machine) -> Non
             await asyncio.to_thread(os.sched_yield)  # the directory is removed a moment later
 
 
-async def test_pod_that_ends_without_an_agent_is_reported_by_the_next_one(
-    machine: Machine, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    await machine.run_pod("p", "sh", "-c", f"echo up; read line < {gate}; echo $line; exit 5")
-    before = await machine.running("p")
-    await machine.stop_agent()
-    await asyncio.to_thread(gate.write_text, "while you were away\n")
-    machine.start_agent()
-    after = await machine.ended("p")
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert state(after)["restartCount"] == 0
-    assert state(after)["state"]["terminated"]["exitCode"] == 5
-    assert await machine.logs("p") == "up\nwhile you were away\n"
-
-
-async def test_aborted_pod_fails_and_says_that_its_node_was_shut_down(machine: Machine) -> None:
-    await machine.run_pod("p", "sleep", "1000")
-    await machine.running("p")
-    assert machine.agent is not None
-    await machine.agent.abort(5)
-    status = (await machine.client.get(PODS, "p", namespace="default"))["status"]
-    assert (status["phase"], status["reason"]) == ("Failed", "Terminated")
-    assert "`hekla down --abort`" in status["message"]
-
-
-async def test_suspended_pod_goes_on_with_the_next_agent(machine: Machine, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    script = f"echo run >> {runs}; test $(wc -l < {runs}) = 2 || sleep 1000"
-    await machine.run_pod("p", "sh", "-c", script)
-    await machine.running("p")
-    while not runs.exists():
-        await machine.client.get(PODS, "p", namespace="default")
-    assert machine.agent is not None
-    await machine.agent.suspend(5)
-    await machine.run_pod("next", "true")
-    pod = await machine.client.get(PODS, "p", namespace="default")
-    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Running", "NodeShutdown")
-    assert state(pod)["state"]["waiting"]["reason"] == "NodeShutdown"
-    await machine.stop_agent()
-    machine.start_agent()
-    pod = await machine.ended("p")
-    assert pod["status"]["phase"] == "Succeeded"
-    assert "reason" not in pod["status"]
-    assert state(pod)["restartCount"] == 1
-    assert (await machine.ended("next"))["status"]["phase"] == "Succeeded"
-    events = await machine.client.list(EVENTS, namespace="default")
-    reasons = [each["reason"] for each in events if each["involvedObject"]["name"] == "p"]
-    assert "NodeShutdown" in reasons
-
-
-async def test_pod_whose_processes_all_ended_without_an_agent_goes_on(
-    machine: Machine, tmp_path: Path
-) -> None:
-    """As after a restart of the machine: nothing is left to report an exit code."""
-    runs = tmp_path / "runs"
-    script = f"echo run >> {runs}; test $(wc -l < {runs}) = 2 || sleep 1000"
-    await machine.run_pod("p", "sh", "-c", script)
-    await machine.running("p")
-    while not runs.exists():
-        await machine.client.get(PODS, "p", namespace="default")
-    (record,) = (machine.directory / "pods").glob("*/containers/main/0.proc")
-    await machine.stop_agent()
-    pid = int(record.read_text().split()[0])
-    os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        await asyncio.to_thread(os.waitpid, pid, 0)
-    machine.start_agent()
-    pod = await machine.ended("p")
-    assert pod["status"]["phase"] == "Succeeded"
-    assert state(pod)["lastState"]["terminated"]["exitCode"] == 137
-
-
-async def test_running_pod_is_adopted_by_the_next_agent(machine: Machine, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    await machine.run_pod("p", "sh", "-c", f"read line < {gate}; echo $line")
-    await machine.running("p")
-    await machine.stop_agent()
-    machine.start_agent()
-    await machine.run_pod("q", "true")
-    await machine.ended("q")  # the new agent is running
-    await asyncio.to_thread(gate.write_text, "still here\n")
-    after = await machine.ended("p")
-    assert after["status"]["phase"] == "Succeeded"
-    assert await machine.logs("p") == "still here\n"
-
-
 @pytest.mark.parametrize("way", ["root", "user"])
 async def test_readiness_probe_sets_ready_and_liveness_probe_restarts(
     machine: Machine, isolation: None, tmp_path: Path, way: sandbox.Isolation
@@ -455,107 +353,6 @@ async def test_pod_beyond_its_memory_limit_is_oom_killed(machine: Machine, isola
     await machine.run_pod("p", "python3", "-c", hog, container={"resources": resources})
     terminated = state(await machine.ended("p"))["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
-
-
-async def test_gpus_stay_allocated_when_the_agent_restarts(
-    machine: Machine, tmp_path: Path
-) -> None:
-    await machine.stop_agent()
-    machine.start_agent(gpus=2)
-    one = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    gate = tmp_path / "gate"
-    hold = f"echo $CUDA_VISIBLE_DEVICES; until [ -e {gate} ]; do sleep 0.05; done"
-    await machine.run_pod("first", "true", container=one)
-    await machine.ended("first")
-    await machine.run_pod("zeroth", "sh", "-c", hold, container=one)
-    await machine.run_pod("running", "sh", "-c", hold, container=one)
-    await machine.running("zeroth")
-    await machine.running("running")
-    await machine.stop_agent()
-    await machine.run_pod("another", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", container=one)
-    machine.start_agent(gpus=2)
-    refused = await machine.ended("another")
-    assert refused["status"]["reason"] == "OutOfnvidia.com/gpu"
-    gate.touch()
-    for name in ("zeroth", "running"):
-        await machine.ended(name)
-    seen = {await machine.logs("zeroth"), await machine.logs("running")}
-    assert seen == {"0\n", "1\n"}
-
-
-async def test_numatopology_is_reported(machine: Machine) -> None:
-    if not cpu_locations():
-        pytest.skip("needs NUMA nodes in sysfs")
-    async with machine.client.watch(NUMA_TOPOLOGIES) as events:
-        found = (await anext(events)).object
-    assert found["metadata"]["name"] == NODE
-    assert found["spec"]["numares"]["cpu"]["capacity"] >= len(os.sched_getaffinity(0))
-
-
-async def test_gpu_shares_are_visible_only_to_their_containers(
-    machine: Machine, tmp_path: Path
-) -> None:
-    await machine.stop_agent()
-    machine.start_agent(gpus=3)
-    given = "GPU-simulated-2,NVIDIA,3000,30:GPU-simulated-0,NVIDIA,3000,30:"
-    notes = {"annotations": {"volcano.sh/vgpu-ids-new": given}}
-    gate = tmp_path / "gate"
-    show = "env | grep -E '^(CUDA|NVIDIA)_' | sort; "
-    hold = f"until [ -e {gate} ]; do sleep 0.05; done"
-    parts = {"resources": {"limits": {VGPU_NUMBER: "2", VGPU_MEMORY: "3000", VGPU_CORES: "30"}}}
-    await machine.run_pod("shares", "sh", "-c", show + hold, metadata=notes, container=parts)
-    await machine.running("shares")
-    whole = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
-    await machine.run_pod("whole", "true", container=whole)
-    held = await machine.until("whole", lambda p: "are free" in str(p["status"]))
-    assert "needs 2 GPUs, and 1 are free" in state(held)["state"]["waiting"]["message"]
-    gate.touch()
-    await machine.ended("whole")
-    assert (await machine.logs("shares")).splitlines() == [
-        "CUDA_DEVICE_MEMORY_LIMIT_0=3000m",
-        "CUDA_DEVICE_MEMORY_LIMIT_1=3000m",
-        "CUDA_DEVICE_SM_LIMIT=30",
-        "CUDA_VISIBLE_DEVICES=2,0",
-        "NVIDIA_VISIBLE_DEVICES=GPU-simulated-2,GPU-simulated-0",
-    ]
-
-
-async def test_annotations_give_no_gpu_to_a_pod_without_gpu_limits(machine: Machine) -> None:
-    await machine.stop_agent()
-    machine.start_agent(gpus=2)
-    lies = {GPU_INDEX: "0,1", VGPU_IDS_NEW: "GPU-simulated-0,NVIDIA,1,1:"}
-    show = "env | grep -E '^(CUDA|NVIDIA)_'; sleep 600"
-    await machine.run_pod("liar", "sh", "-c", show, metadata={"annotations": lies})
-    await machine.running("liar")
-    whole = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
-    await machine.run_pod("whole", "true", container=whole)
-    assert (await machine.ended("whole"))["status"]["phase"] == "Succeeded"
-    while len(seen := (await machine.logs("liar")).splitlines()) < 2:
-        pass
-    assert sorted(seen) == ["CUDA_VISIBLE_DEVICES=", "NVIDIA_VISIBLE_DEVICES=void"]
-
-
-async def test_gpu_shares_do_not_change_after_the_first_start(
-    machine: Machine, tmp_path: Path
-) -> None:
-    await machine.stop_agent()
-    machine.start_agent(gpus=2)
-    notes = {"annotations": {VGPU_IDS_NEW: "GPU-simulated-0,NVIDIA,3000,0:"}}
-    part = {"resources": {"limits": {VGPU_NUMBER: "1", VGPU_MEMORY: "3000"}}}
-    gate, again = tmp_path / "gate", tmp_path / "again"
-    wait = f"until [ -e {gate} ]; do sleep 0.05; done"
-    show = f"echo $CUDA_VISIBLE_DEVICES; {wait}; [ -e {again} ] || {{ touch {again}; exit 1; }}"
-    await machine.run_pod(
-        "p", "sh", "-c", show, metadata=notes, container=part, restartPolicy="OnFailure"
-    )
-    await machine.running("p")
-    more = {VGPU_IDS_NEW: "GPU-simulated-1,NVIDIA,16384,0:"}
-    await machine.client.patch(PODS, "p", {"metadata": {"annotations": more}}, namespace="default")
-    await machine.stop_agent()
-    machine.start_agent(gpus=2)
-    gate.touch()
-    assert state(await machine.ended("p"))["restartCount"] == 1
-    assert await machine.logs("p") == "0\n"
 
 
 async def test_output_is_followed_to_its_end(machine: Machine, tmp_path: Path) -> None:
@@ -650,36 +447,3 @@ async def test_pods_on_a_bridge_network_listen_on_the_same_port(
     assert not network.path(pod["metadata"]["uid"]).exists(), "removed with the pod's last process"
     served = await machine.ended("w0")
     assert served["status"]["podIP"] != pod["status"]["podIP"]
-
-
-async def test_container_starts_once_if_the_agent_dies_during_the_start(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The agent dies before the process starts, and after it but before that is recorded."""
-    notes = tmp_path / "notes"
-    line = ("sh", "-c", f"echo run >> {notes}/$HOSTNAME; sleep 0.1")
-    notes.mkdir()
-    real = processes.spawn
-
-    dead = asyncio.Event()
-
-    def dies_before(*_: Any, **__: Any) -> Process:
-        dead.set()
-        raise asyncio.CancelledError
-
-    def dies_after(*words: Any, **more: Any) -> Process:
-        real(*words, **more)
-        return dies_before()
-
-    for name, death in (("before", dies_before), ("after", dies_after)):
-        monkeypatch.setattr(processes, "spawn", death)
-        await machine.run_pod(name, *line)
-        async with asyncio.timeout(120):
-            await dead.wait()
-        dead.clear()
-        monkeypatch.setattr(processes, "spawn", real)
-        await machine.stop_agent()
-        machine.start_agent()
-        ended = await machine.ended(name)
-        assert ended["status"]["phase"] == "Succeeded"
-        assert (notes / name).read_text() == "run\n"

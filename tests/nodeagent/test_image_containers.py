@@ -24,8 +24,7 @@ from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.units.objects import Object
 from tests.images.builders import BuiltImage, directory, file, image, symlink, tar
 from tests.images.registry import LyingRegistry, RealRegistry
-from tests.nodeagent.conftest import Machine
-from tests.nodeagent.test_agent import state
+from tests.nodeagent.conftest import Machine, state
 
 PASSWD = b"root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"
 GROUP = b"root:x:0:\nstaff:x:1001:\nvideo:x:44:ann\n"

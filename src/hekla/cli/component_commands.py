@@ -108,6 +108,30 @@ def _unsupported(reasons: dict[str, str]) -> Callable[[F], F]:
     return decorate
 
 
+def history_bounds(function: F) -> F:
+    """Add the options that bound the history of ended jobs."""
+    for option in (
+        click.option(
+            "--history-days",
+            type=click.IntRange(1, 36_500),
+            default=400,
+            show_default=True,
+            metavar="N",
+            help="Days for which it keeps them.",
+        ),
+        click.option(
+            "--history-jobs",
+            type=click.IntRange(1, 10_000_000),
+            default=100_000,
+            show_default=True,
+            metavar="N",
+            help="Ended jobs that `hekla history` keeps.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 _file = click.Path(path_type=Path, dir_okay=False)
 _COMMON_OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
     click.option(
@@ -326,22 +350,7 @@ def _workers(function: F) -> F:
     type=_file,
     help="Record ended jobs in this file, and serve them at the metrics endpoint.",
 )
-@click.option(
-    "--history-jobs",
-    type=click.IntRange(1, 10_000_000),
-    default=100_000,
-    show_default=True,
-    metavar="N",
-    help="Ended jobs that the history keeps.",
-)
-@click.option(
-    "--history-days",
-    type=click.IntRange(1, 36_500),
-    default=400,
-    show_default=True,
-    metavar="N",
-    help="Days for which it keeps them.",
-)
+@history_bounds
 @click.option(
     "--listen-address", default=":8081", show_default=True, help="Address of the metrics endpoint."
 )

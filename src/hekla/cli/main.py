@@ -122,22 +122,7 @@ def _size(_: click.Context, param: click.Parameter, text: str) -> str:
     metavar="N",
     help="Refuse Volcano Jobs with more pods.",
 )
-@click.option(
-    "--history-jobs",
-    type=click.IntRange(1, 10_000_000),
-    default=100_000,
-    show_default=True,
-    metavar="N",
-    help="Ended jobs that `hekla history` keeps.",
-)
-@click.option(
-    "--history-days",
-    type=click.IntRange(1, 36_500),
-    default=400,
-    show_default=True,
-    metavar="N",
-    help="Days for which it keeps them.",
-)
+@component_commands.history_bounds
 @click.option(
     "--image-store-size",
     default="50Gi",

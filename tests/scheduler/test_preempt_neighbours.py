@@ -158,3 +158,26 @@ def test_a_gang_that_must_share_a_node_preempts_where_all_of_it_fits(action: str
     assert result.pipelined == {"p-0": "n2", "p-1": "n2"}
     world.live(result)
     assert world.run().binds == {"p-0": "n2", "p-1": "n2"}
+
+
+def test_reclaim_leaves_the_pod_that_a_nominated_pod_must_be_beside() -> None:
+    """`preempt` nominates `near` beside `web`; then queue `c` could reclaim only `web`."""
+    together = {"podAffinity": ANTI["podAntiAffinity"]}
+    world = cluster(
+        [node("n1", cpu=4, labels={"kubernetes.io/hostname": "n1"})],
+        [
+            low("web", "n1", queue="b", labels={"app": "web"}),
+            gang("v", members=3, minimum=0, cpu=1, phase="Running", priority_class="low",
+                 running_on=["n1"] * 3),
+            gang("near", cpu=1, priority_class="high", spec={"affinity": together}),
+            gang("c", cpu=1, queue="c", phase="Inqueue"),
+        ],
+        queues=[queue("default", deserved={"cpu": 3}), queue("b"), queue("c", deserved={"cpu": 1})],
+        priorities={"high": 100, "low": 1},
+        conf=CONF.replace("ACTION", "preempt, reclaim").replace("proportion", "capacity"),
+    )  # fmt: skip
+    result = world.run()
+    assert [name.split("-")[0] for name in result.evictions] == ["v"]
+    assert result.pipelined == {"near-0": "n1"}
+    world.live(result)
+    assert world.run().binds == {"near-0": "n1"}

@@ -71,8 +71,8 @@ class Session:
         self.placed = PlacedPods(is_affinity_used=bool(cluster.term_classes))
         self.has_bound_nominated = False
         self._has_leftovers = False
-        self.nominated: set[str] = set()
-        """The uids of tasks for which victims were evicted in this cycle."""
+        self.nominated: dict[str, Task] = {}
+        """The tasks, by uid, that were pipelined where victims terminate for them."""
         self.operations: list[Operation] = []
         """The operations of this cycle's statements that were committed or kept, in order."""
         self.events: list[Event] = []

@@ -11,7 +11,7 @@ from hekla.scheduler.session.session import Session
 from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.state.dimensions import IntArray
 from hekla.scheduler.state.model import Job, Task
-from hekla.scheduler.state.status import PENDING
+from hekla.scheduler.state.status import PENDING, PIPELINED
 
 
 def bind_nominated(session: Session) -> None:
@@ -72,10 +72,10 @@ def place_nominated(
             chosen, index = _on_nominated_nodes(session, tasks, future=True)
         if not chosen and may_move:
             chosen, index = _on_any_node(session, tasks, future=True)
-            session.nominated.update(task.uid for task in chosen)
         if not chosen:
             break
         put(chosen, index)
+        session.nominated |= {task.uid: task for task in chosen if task.status == PIPELINED}
         tasks = [task for task in tasks if task.status == PENDING]
     return tasks
 

@@ -24,6 +24,8 @@ from hekla.scheduler.actions.preemption.victim_sets import VictimSet, in_order, 
 from hekla.scheduler.actions.preemption.victims import (
     EvictionRule,
     FailedSearches,
+    keep_their_nodes,
+    nominated_beside_pods,
     victims_would_retake,
 )
 from hekla.scheduler.explain.attempts import explain_pipelined
@@ -88,10 +90,13 @@ class GangPreemption:
             found = self._add_until_fits(statement, job, tasks, victim_sets)
         if found is None:
             return False
+        beside = nominated_beside_pods(session)
         with session.statement() as statement:
             self._plan(statement, job, tasks, self._without_surplus(job, tasks, *found))
             if not statement.evicted:
                 return True  # left to allocate, which may run after this action
+            if not keep_their_nodes(session, beside):
+                return False
             if victims_would_retake(session, self._rule, statement.pipelined, statement.evicted):
                 return False
             statement.commit()

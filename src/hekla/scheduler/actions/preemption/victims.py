@@ -30,7 +30,7 @@ from hekla.scheduler.session.statement import Statement
 from hekla.scheduler.state.classes import TaskClass
 from hekla.scheduler.state.dimensions import EPSILON, BoolArray
 from hekla.scheduler.state.model import Job, Task
-from hekla.scheduler.state.status import ALLOCATED, BOUND, PENDING, RUNNING, Status
+from hekla.scheduler.state.status import ALLOCATED, BOUND, PENDING, PIPELINED, RUNNING, Status
 
 NEVER: Final = "Never"
 
@@ -311,6 +311,7 @@ class Preemption:
     def _try(self, task: Task, index: int, victims: list[Task]) -> bool:
         session, queue = self.session, self._job.queue
         assert queue is not None
+        beside = nominated_beside_pods(session)
         with session.statement() as attempt:
             for victim in victims:
                 attempt.evict(victim, self.rule.reason, self._job)
@@ -327,6 +328,8 @@ class Preemption:
             if not fits:
                 return False
             attempt.pipeline((task,), np.asarray([index]))
+            if not keep_their_nodes(session, beside):
+                return False
             if victims_would_retake(session, self.rule, [task], victims):
                 return False
             self._statement.merge(attempt)
@@ -336,6 +339,24 @@ class Preemption:
         rest = self._search.evictable(task, index)
         own = [v for v in rest if v.job is not None and v.job.queue is self._job.queue]
         return self._search.allowed(task, own)
+
+
+def nominated_beside_pods(session: Session) -> list[Task]:
+    """Return the nominated tasks that must be beside other pods, and are."""
+    beside = [
+        task
+        for task in session.nominated.values()
+        if task.status == PIPELINED and task.klass.affinity.pod_affinity
+    ]
+    return [task for task in beside if keep_their_nodes(session, [task])]
+
+
+def keep_their_nodes(session: Session, nominated: Iterable[Task]) -> bool:
+    """Tell whether the filters still allow tasks on the nodes for which they were nominated."""
+    nodes, placer = session.cluster.nodes, session.placer
+    return all(
+        placer.feasible(task, future=True)[nodes[task.node_name].index] for task in nominated
+    )
 
 
 def victims_would_retake(
@@ -431,5 +452,7 @@ __all__ = [
     "FailedSearches",
     "Preemption",
     "VictimSearch",
+    "keep_their_nodes",
+    "nominated_beside_pods",
     "victims_would_retake",
 ]

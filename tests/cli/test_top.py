@@ -193,8 +193,7 @@ def test_whole_gpus_are_counted_because_nodes_do_not_report_which() -> None:
     assert rows == [
         "n1 1 of 2 16Gi ml/a g-job alice A100",
         "n1 1 of 2 - free - - A100",
-        "n2 0 - free - - -",
-        "n2 1 - free - - -",
+        "n2 0-1 - free - - -",
     ]
 
 

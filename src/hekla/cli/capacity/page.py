@@ -6,11 +6,13 @@ line is one line; only whole lines have a style.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from hekla.api import arrays
 from hekla.api.wellknown import CPU, MEMORY
 from hekla.apiserver.tables.age import age
 from hekla.cli import terminal
@@ -114,8 +116,9 @@ def _is_free(row: GpuRow) -> bool:
 
 
 def _gpus(rows: Sequence[GpuRow]) -> Iterator[Line]:
-    """Yield one line for each GPU and holder: first those that are held, then the free ones."""
-    shown = sorted(rows, key=_is_free)[:MAX_GPUS]
+    """Yield one line for each GPU and holder, then one for equal free GPUs of a node."""
+    lines = _folded(sorted(rows, key=_is_free))
+    shown = lines[:MAX_GPUS]
     table = [
         (
             row.node,
@@ -129,7 +132,21 @@ def _gpus(rows: Sequence[GpuRow]) -> Iterator[Line]:
         for row in shown
     ]
     yield from _rows(("Node", "GPU", "Memory", "Pod", "Job", "User", "Type"), table)
-    yield from _more(len(rows) - len(shown), "hekla top -o json")
+    yield from _more(len(lines) - len(shown), "hekla top -o json")
+
+
+def _folded(rows: Sequence[GpuRow]) -> list[GpuRow]:
+    """Return the rows with equal free GPUs of a node in one: `0-7`."""
+    folded: list[GpuRow] = []
+    for (is_free, _), group in itertools.groupby(
+        rows, lambda row: (_is_free(row), replace(row, gpu=""))
+    ):
+        same = list(group)
+        indices = [int(row.gpu) for row in same if row.gpu.isdecimal()]
+        if is_free and len(indices) == len(same):
+            same = [replace(same[0], gpu=arrays.compress(indices))]
+        folded += same
+    return folded
 
 
 def _queues(found: Overview) -> Iterator[Line]:

@@ -8,6 +8,7 @@ every run.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -15,6 +16,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 IN_CI = bool(os.environ.get("HEKLA_NO_SKIPS"))
+
+# Ignored signals are inherited: nohup ignores SIGHUP, and `&` in a shell script the other two.
+# Programs under test would then not end as on a terminal.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(
+            _number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        )
 
 # No deadline: machines are shared and noisy. Properties are checked on new cases every time, except
 # in CI, where only the change under test may change the result.

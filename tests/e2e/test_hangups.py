@@ -36,8 +36,15 @@ class Terminal:
     def close(self) -> int:
         """Close the terminal; return the exit code of the command."""
         os.close(self._ours)
-        _, status = os.waitpid(self.process, 0)
-        return os.waitstatus_to_exitcode(status)
+        ended: list[int] = []
+
+        def has_ended() -> bool:
+            process, status = os.waitpid(self.process, os.WNOHANG)
+            ended.extend([status] if process else [])
+            return bool(process)
+
+        until(has_ended, "the command goes on without its terminal")
+        return os.waitstatus_to_exitcode(ended[0])
 
 
 @pytest.fixture

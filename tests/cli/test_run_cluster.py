@@ -123,3 +123,9 @@ def test_a_run_beside_a_cluster_that_crashed_says_so_first(
     first, second = done.output.splitlines()[:2]
     assert f"the cluster in {where} ended without `hekla down`" in first
     assert "starting a temporary one" in second
+
+
+def test_detach_needs_a_cluster_that_stays(targets: list[str]) -> None:
+    done = CliRunner().invoke(main, ["run", "--detach", "--", "date"])
+    assert (done.exit_code, targets) == (2, [])
+    assert "--detach needs a cluster that stays, and none is running: `hekla up -d`" in done.output

@@ -73,6 +73,18 @@ def test_objects_survive_kill_9(hekla: Hekla) -> None:
     assert "hello-gang already exists" in hekla("run", str(EXAMPLE), code=1)
 
 
+def test_a_detached_run_returns_and_says_how_to_follow_its_job(hekla: Hekla) -> None:
+    hekla("up", "--port", "0", "--detach")
+    words = ("--name", "later", "--", "echo", "passed")
+    shown = hekla("run", "--detach", *words)
+    followed = "`hekla job logs -f --data-dir {0}` and `hekla job wait --data-dir {0}` follow later"
+    assert f"detached; {followed.format(hekla.data_dir)}" in shown
+    with SyncClient(kubeconfig.load(hekla.data_dir / "kubeconfig")) as client:
+        job = JobHandle.of("later", client=client)
+        assert job.wait() == "Completed"
+        assert [line.text for line in job.logs()] == ["passed"]
+
+
 def test_jobs_complete_on_simulated_nodes(hekla: Hekla) -> None:
     hekla("up", "--port", "0", "--detach", "--no-agent", "--simulated-nodes", "5")
     shown = hekla("run", str(EXAMPLE))

@@ -123,8 +123,7 @@ class JobFollower:
 
     async def run(self, objects: list[Object]) -> bool:
         """Submit the objects, follow the jobs, and return whether all completed."""
-        for obj in objects:
-            await self._submit(obj)
+        await self.submit(objects)
         if not self._submitted and not self._flows:
             return True
         with interrupts.signals(self._interrupted):
@@ -145,6 +144,11 @@ class JobFollower:
         self._screen.output(line.source, line.text)
 
     # Sending
+
+    async def submit(self, objects: list[Object]) -> None:
+        """Create or apply the objects."""
+        for obj in objects:
+            await self._submit(obj)
 
     async def _submit(self, obj: Object) -> None:
         created, done = await self._sender.send(obj)

@@ -351,6 +351,9 @@ class _WithCommand(click.Command):
     is_flag=True,
     help="The temporary cluster runs images without a mapping on this machine.",
 )
+@click.option(
+    "--detach", "-d", is_flag=True, help="Return when the jobs are submitted, as sbatch does."
+)
 @click.option("--replace", is_flag=True, help="Delete a job of the same name first.")
 @click.option(
     "--check/--no-check", default=True, help="Refuse unknown fields of manifests.  [default: check]"

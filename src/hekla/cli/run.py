@@ -70,6 +70,7 @@ def run(
     host_images: bool = False,
     replace: bool = False,
     check: bool = True,
+    detach: bool = False,
     **options: Any,
 ) -> int:
     """Run jobs on the cluster that is meant, or on a temporary one; return the exit code."""
@@ -87,7 +88,9 @@ def run(
     line = command_line(words, **options) if words else None
     try:
         target = cluster_choice.find_named(flags)
-        if target is not None:
+        if target is None:
+            _refuse_detach(detach, flags.data_dir)
+        else:
             _refuse_target(target, host_images, bool(words) and "image" not in written)
         outputs: tuple[Path, ...] = ()
         if line is not None:
@@ -97,7 +100,12 @@ def run(
             if note := unread_input(0):
                 _say(note)
         request = _RunRequest(
-            objects, replace=replace, is_command=bool(words), outputs=outputs, files=files
+            objects,
+            replace=replace,
+            is_command=bool(words),
+            detach=detach,
+            outputs=outputs,
+            files=files,
         )
         if target is None:
             return _run_apart(flags.data_dir, request, host_images=host_images)
@@ -116,6 +124,14 @@ def _refuse_target(target: ClusterConfig, host_images: bool, needs_image: bool) 
         raise click.UsageError(_host_images_refusal(target))
     if needs_image and not target.is_loopback:
         raise click.UsageError(_image_needed(target))
+
+
+def _refuse_detach(detach: bool, data_dir: Path | None) -> None:
+    if detach:
+        raise click.UsageError(
+            "--detach needs a cluster that stays, and none is running: "
+            f"`hekla up -d{data_dir_flag(data_dir)}` starts one"
+        )
 
 
 def _image_needed(target: ClusterConfig) -> str:
@@ -242,6 +258,8 @@ class _RunRequest:
     objects: list[Object]
     replace: bool
     is_command: bool
+    detach: bool = False
+    """Return once the jobs are submitted."""
     outputs: tuple[Path, ...] = ()
     files: Sequence[Path] = ()
 
@@ -367,13 +385,16 @@ async def _follow(
             interrupt=interrupt,
         )
         try:
+            if request.detach:
+                await follower.submit(request.objects)
+                raise Detached
             completed = await follower.run(request.objects)
         except Detached:
-            names = " ".join(job["metadata"]["name"] for job in jobs.followed.values())
-            flag = f" {cluster_flags}" if cluster_flags else ""
-            screen.message(
-                f"detached; `hekla job logs -f{flag}` and `hekla job wait{flag}` follow {names}"
-            )
+            if names := " ".join(job["metadata"]["name"] for job in jobs.followed.values()):
+                flag = f" {cluster_flags}" if cluster_flags else ""
+                screen.message(
+                    f"detached; `hekla job logs -f{flag}` and `hekla job wait{flag}` follow {names}"
+                )
             return 0
         except Aborted:
             if can_detach:

@@ -80,9 +80,15 @@ class Images:
     """The table of image patterns."""
 
     def __init__(
-        self, patterns: list[tuple[str, Environment]] | None = None, *, host_images: bool = False
+        self,
+        patterns: list[tuple[str, Environment]] | None = None,
+        *,
+        path: Path = Path("~/.config/hekla/images.toml"),
+        host_images: bool = False,
     ) -> None:
+        """`path` is where the user adds patterns; messages name it."""
         self._patterns = [("host", Environment()), *(patterns or [])]
+        self._path = path
         self._host_images = host_images
 
     @classmethod
@@ -91,6 +97,7 @@ class Images:
         table = _read_table(path)
         return cls(
             [(pattern, _environment(path, pattern, entry)) for pattern, entry in table.items()],
+            path=path,
             host_images=host_images,
         )
 
@@ -103,7 +110,7 @@ class Images:
         raise NotMapped(
             f"image {image!r} is not mapped to anything on this machine; "
             f'add "{image}" = {{ host = true }} below [images] in '
-            "~/.config/hekla/images.toml (or venv, conda, rootfs), or start with --host-images"
+            f"{_below_home(self._path)} (or venv, conda, rootfs), or start with --host-images"
         )
 
 
@@ -147,6 +154,14 @@ class ImagesFile:
             log.warning("the table of images is kept as it was: %s", error)
         else:
             self._problem = ""
+
+
+def _below_home(path: Path) -> Path:
+    """Return the path as people write it: from `~`, if it is below the home directory."""
+    try:
+        return Path("~") / path.relative_to(Path.home())
+    except ValueError:
+        return path
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -239,3 +239,22 @@ async def test_read_only_root_leaves_volumes_writable(shared: Machine) -> None:
     )
     assert text.count("Read-only file system") == 3
     assert text.endswith("ok\n")
+
+
+async def test_root_of_a_pod_owns_the_copy_of_a_directory_with_a_new_mount_path(
+    shared: Machine,
+) -> None:
+    """As /root with the keys of the plugin ssh: sshd trusts no home of somebody else."""
+    script = (
+        "stat -c %u /etc; touch /etc/hekla-new && ls /etc/hekla-new; "
+        "cat /etc/shadow || echo refused; cp /etc/shadow /tmp/ || mv /etc/shadow /tmp/copy; "
+        "chmod 644 /etc/shadow || echo refused; cat /tmp/copy || echo refused"
+    )
+    text = await output(
+        shared,
+        f"({script}) 2>/dev/null",
+        container={"volumeMounts": [{"name": "v", "mountPath": "/etc/hekla-test-mount"}]},
+        volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    assert text.split() == ["0", "/etc/hekla-new", "refused", "refused", "refused"]
+    assert {"hekla-new", "shadow"} & {*os.listdir("/etc")} == {"shadow"}

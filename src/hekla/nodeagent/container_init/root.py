@@ -46,7 +46,7 @@ class Root:
         self._scratch = str(spec["scratch"])
         self._path = f"{self._scratch}/root"
         self._base = str(spec["base"])
-        self._owner = tuple(spec["root_owner"])
+        self._owner: tuple[int, int] = tuple(spec["root_owner"])
         """uid and gid, as seen here, of the container's root."""
         self._is_foreign = bool(spec["foreign"])
         """The container has none of this process's rights on the host's files."""
@@ -264,13 +264,18 @@ class Root:
         os.close(found)
 
     def _cover(self, found: int) -> None:
-        """Mount a copy of a directory over it that only the container sees."""
+        """Mount a copy of a directory over it that only the container sees.
+
+        Root of a container without rights on the host's files owns the copy: sshd trusts no keys
+        in a home directory of somebody else.
+        """
         where, before = os.readlink(_of(found)), os.fstat(found)
+        owner = self._owner if self._is_foreign else (before.st_uid, before.st_gid)
         self._layers += 1
         upper, work = f"upper{self._layers}", f"work{self._layers}"
         for name in (upper, work):
             os.mkdir(f"{self._scratch}/{name}")
-        _copy_attributes(f"{self._scratch}/{upper}", before)
+        _copy_attributes(f"{self._scratch}/{upper}", before.st_mode, owner)
         options = f"{self._overlay}lowerdir={_of(found)},upperdir={upper},workdir={work}"
         os.chdir(self._scratch)  # relative paths need no escapes
         try:
@@ -280,7 +285,7 @@ class Root:
         except OSError:
             linux.mount("tmpfs", _of(found), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
             self._mirror(_of(found), where)
-            _copy_attributes(where, before)
+            _copy_attributes(where, before.st_mode, owner)
         os.close(found)
         self._adopt(where)
 
@@ -290,10 +295,10 @@ class Root:
         os.close(descriptor)
 
 
-def _copy_attributes(path: str, before: os.stat_result) -> None:
+def _copy_attributes(path: str, mode: int, owner: tuple[int, int]) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.chmod(descriptor, before.st_mode & 0o7777)
-    give(descriptor, before.st_uid, before.st_gid)
+    os.chmod(descriptor, mode & 0o7777)
+    give(descriptor, *owner)
     os.close(descriptor)
 
 

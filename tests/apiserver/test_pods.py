@@ -45,6 +45,33 @@ async def test_a_gated_pod_cannot_be_bound(client: Client) -> None:
         await client.bind("p", "n1", namespace="default")
 
 
+async def test_a_gated_pod_shows_it_from_its_creation_until_it_is_placed(client: Client) -> None:
+    await client.create(NODES, {"metadata": {"name": "n1"}})
+    gated = await client.create(PODS, pod(schedulingGates=[{"name": "example.com/wait"}]))
+    (condition,) = gated["status"]["conditions"]
+    assert condition == {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+        "lastTransitionTime": gated["metadata"]["creationTimestamp"],
+    }
+    await client.patch(PODS, "p", {"spec": {"schedulingGates": None}}, namespace="default")
+    await client.bind("p", "n1", namespace="default")
+    bound = await client.get(PODS, "p", namespace="default")
+    assert [(c["type"], c["status"]) for c in bound["status"]["conditions"]] == [
+        ("PodScheduled", "True")
+    ]
+
+
+async def test_a_pod_without_gates_has_no_condition_yet(client: Client) -> None:
+    for created in (
+        await client.create(PODS, pod("free")),
+        await client.create(PODS, pod("empty", schedulingGates=[])),
+    ):
+        assert "conditions" not in created["status"]
+
+
 async def test_a_binding_without_a_node_is_refused(client: Client) -> None:
     await client.create(PODS, pod())
     with pytest.raises(ApiError, match=r"target\.name"):

@@ -136,6 +136,8 @@ def _not_placed(pod: Object, name: str) -> Iterator[Reason]:
         return
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            if condition.get("reason") == PodReason.SCHEDULING_GATED:
+                return  # its gates are gone, and the scheduler has not replaced the condition yet
             message = _bounded(condition.get("message") or condition.get("reason"))
             hint = "create the claim" if "persistentvolumeclaim" in message else ""
             yield Reason(f"pod {name} cannot be placed: {message}", _core(message, name), hint)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hekla.api import defaults
+from hekla.api.wellknown import PodCondition, PodReason
 from hekla.apiserver.auth.authenticator import User
 from hekla.apiserver.schema import crds
 from hekla.apiserver.schema.kinds import Served
@@ -33,6 +34,8 @@ def prepare_create(served: Served, obj: Object, now: str, user: User) -> None:
     status = defaults.initial_status(obj)
     if status is not None:
         obj["status"] = status
+    if served.storage == "pods" and (obj.get("spec") or {}).get("schedulingGates"):
+        obj["status"]["conditions"] = [_gated(now)]
     if served.storage == crds.CRDS:
         crds.prepare(obj, now)
     if served.kind.kind == "CertificateSigningRequest":
@@ -57,6 +60,17 @@ def prepare_update(served: Served, obj: Object, old: Object, subresource: str, n
         finalizers = (old.get("spec") or {}).get("finalizers")
         if finalizers is not None:
             obj.setdefault("spec", {})["finalizers"] = finalizers
+
+
+def _gated(now: str) -> Object:
+    """Return the condition of a new pod with scheduling gates; the scheduler leaves it alone."""
+    return {
+        "type": PodCondition.SCHEDULED,
+        "status": "False",
+        "reason": PodReason.SCHEDULING_GATED,
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+        "lastTransitionTime": now,
+    }
 
 
 def _checked(generation: int) -> Object:

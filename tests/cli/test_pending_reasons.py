@@ -115,7 +115,11 @@ def test_starting_running_succeeded_and_terminating_pods_have_no_reason() -> Non
     deleted = pod(containerStatuses=[waiting("ErrImagePull")])
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     done = pod(phase="Succeeded", containerStatuses=[waiting("CrashLoopBackOff")])
-    assert [r for each in (starting, deleted, done) for r in pending_reasons.of_pod(each)] == []
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    opened = pod(conditions=[gated])  # its gates are gone, and no cycle has seen it yet
+    assert [
+        r for each in (starting, deleted, done, opened) for r in pending_reasons.of_pod(each)
+    ] == []
 
 
 def event(reason: str, message: str, uid: str = "j", **more: Any) -> dict[str, Any]:
@@ -151,6 +155,8 @@ def test_an_event_that_repeats_a_status_is_not_printed() -> None:
     log.on_pod("j", pod(containerStatuses=[waiting("ErrImagePull", "no such image")]))
     assert len(texts(log)) == 1
     log.on_event(event("Failed", "no such image", "p0", kind="Pod", name="a-w-0"))
+    inspected = event("InspectFailed", "Failed to apply: wrong name", "p0", kind="Pod", name="a")
+    log.on_event(inspected)
     log.on_event(event("FailedScheduling", "0/1 nodes", "p0", kind="Pod", name="a-w-0"))
     assert texts(log) == []
 
@@ -177,6 +183,13 @@ def test_the_verdict_of_the_scheduler_comes_first() -> None:
     log.on_pod("j", pod(containerStatuses=[waiting("ErrImagePull")]))
     condition = {"type": "Unschedulable", "status": "True", "message": "1 of 2 fit"}
     assert texts(log, {"status": {"conditions": [condition]}})[0] == "1 of 2 fit"
+
+
+def test_the_verdict_is_printed_without_the_count_that_it_repeats() -> None:
+    message = "2/2 tasks in gang unschedulable: 0/2 tasks fit; no node has nvidia.com/gpu"
+    condition = {"type": "Unschedulable", "status": "True", "message": message}
+    group = {"status": {"conditions": [condition]}}
+    assert texts(ReasonLog(), group) == ["0/2 tasks fit; no node has nvidia.com/gpu"]
 
 
 def test_early_events_and_reasons_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,24 @@ def test_the_last_phase_of_one_job_does_not_wait_for_the_others(capsys: Any) -> 
     assert capsys.readouterr().out == "job train: Failed\n"
 
 
+def test_the_verdict_on_a_gang_that_restarts_is_printed_when_it_is_pending_again(
+    capsys: Any,
+) -> None:
+    jobs = jobs_with(phase="Restarting")
+    message = "3/3 tasks in gang unschedulable: 1 pod exists, and the gang needs 3"
+    condition = {"type": "Unschedulable", "status": "True", "message": message}
+    metadata = jobs.followed["u1"]["metadata"]
+    group = {"metadata": metadata, "status": {"conditions": [condition]}}
+    jobs.groups[metadata["namespace"], f"{metadata['name']}-u1"] = group
+    screen = PlainScreen(jobs)
+    screen.changed()
+    assert capsys.readouterr().out.splitlines() == ["job train: Restarting"]
+    assert jobs.pending_reasons("u1") == []
+    jobs.followed["u1"] = job("Pending")
+    screen.changed()
+    assert "job train is pending: 1 pod exists, and the gang needs 3" in capsys.readouterr().out
+
+
 def waiting_pod(name: str, why: str, message: str = "") -> dict[str, Any]:
     waiting = {"reason": why, "message": message}
     return {

@@ -99,6 +99,17 @@ def test_the_unschedulable_condition_becomes_false_once_the_gang_is_placed() -> 
     }
 
 
+def test_a_gang_that_restarts_says_how_many_of_its_pods_exist() -> None:
+    """Its deleted pods terminate, and the new ones are created after them."""
+    left = pod("a-2", group="a", cpu=1, node="n1", phase="Running", deleting=True)
+    job = gang("a", members=0, minimum=3, phase="Running")
+    result = cluster([node("n1", cpu=4)], [GroupBuilder(job.group, [left])]).run()
+    (condition,) = [c for c in written(result, "a").conditions if c.type == "Unschedulable"]
+    assert condition.message == (
+        "3/3 tasks in gang unschedulable: 1 pod exists, 1 of them terminating, and the gang needs 3"
+    )
+
+
 def test_nothing_is_written_twice() -> None:
     """A second cycle over the written state plans no write: messages are stable."""
     world = cluster([node("n1", cpu=1)], [gang("a", members=2, cpu=1)])

@@ -75,7 +75,7 @@ class Jobs:
         """Return why a job does not run at present: the scheduler's verdict, then its pods'."""
         if self.phase(uid) not in WAITING_PHASES:
             return []
-        verdict = list(pending_reasons.of_group(self._group(uid)))
+        verdict = list(pending_reasons.of_group(self._judged_group(uid)))
         return [reason.text for reason in (*verdict, *self.reasons.present(uid))]
 
     def add_flow(self, flow: Object) -> None:
@@ -95,7 +95,7 @@ class Jobs:
 
     def _new_reasons_of(self, uid: str, name: str) -> Iterator[str]:
         is_pending = " is pending" if self.phase(uid) == JobPhase.PENDING else ""
-        for reason in self.reasons.new(uid, self._group(uid)):
+        for reason in self.reasons.new(uid, self._judged_group(uid)):
             hint = reason.hint
             if not hint and HELP not in reason.text:
                 hint = f"`{self.command('explain', uid)}` tells more"
@@ -122,6 +122,10 @@ class Jobs:
         )
         key = (group["metadata"]["namespace"], group["metadata"]["name"])
         return pending.index((_created(group), key)) + 1, len(pending)
+
+    def _judged_group(self, uid: str) -> Object | None:
+        """Return the PodGroup unless its job restarts: its gang is then incomplete on purpose."""
+        return None if self.phase(uid) == JobPhase.RESTARTING else self._group(uid)
 
     def _group(self, uid: str) -> Object | None:
         metadata = self.followed[uid]["metadata"]

@@ -21,6 +21,8 @@ PULLING: Final = "ContainerCreating"
 CRASH_LOOP: Final = "CrashLoopBackOff"
 MAX_TEXT: Final = 2000
 _COUNT: Final = re.compile(r"^\d+ of \d+ pods: ")
+# The scheduler's message starts with a count that its reason repeats.
+_GANG: Final = re.compile(r"^\d+/\d+ tasks in gang unschedulable: ")
 _USED: Final = re.compile(r"\bused [0-9][^ ,;)]*")
 _AGAIN_AFTER_FAILURE: Final = "correct the command; with restartPolicy: Never the job would fail"
 _AGAIN_AFTER_SUCCESS: Final = (
@@ -35,6 +37,7 @@ _REPEATING_EVENTS: Final = frozenset(
         "Unschedulable",
         "FailedScheduling",
         "BackOff",
+        "InspectFailed",
         "ImageNotMapped",
         "ErrImagePull",
         "ImagePullBackOff",
@@ -72,7 +75,7 @@ def of_group(group: Object | None) -> Iterator[Reason]:
         if condition.get("type") == GroupCondition.UNSCHEDULABLE and (
             condition.get("status") == "True"
         ):
-            message = _bounded(condition.get("message") or condition.get("reason"))
+            message = _GANG.sub("", _bounded(condition.get("message") or condition.get("reason")))
             if message:
                 # What is used changes with every other job; the reason stays the same.
                 yield Reason(message, _USED.sub("used …", message))

@@ -215,8 +215,17 @@ def _message(job: Job, verdict: Verdict | None) -> str:
         return _bounded(str(verdict)) if verdict is not None else ""
     fitting = verdict.fitting if verdict is not None and verdict.fitting else job.ready_count
     short = max(job.min_member - fitting, 0)
-    why = str(verdict) if verdict is not None else "pod group is not ready"
-    return _bounded(f"{short}/{len(job.tasks)} tasks in gang unschedulable: {why}")
+    why = str(verdict) if verdict is not None else _missing(job)
+    members = max(len(job.tasks), job.min_member)
+    return _bounded(f"{short}/{members} tasks in gang unschedulable: {why}")
+
+
+def _missing(job: Job) -> str:
+    """Return how many pods a gang lacks of which none is pending, for example while it restarts."""
+    exist = "pod exists" if len(job.tasks) == 1 else "pods exist"
+    gone = job.count(RELEASING)
+    ending = f", {gone} of them terminating" if gone else ""
+    return f"{len(job.tasks)} {exist}{ending}, and the gang needs {job.min_member}"
 
 
 def _phase(job: Job, is_unschedulable: bool) -> str:

@@ -5,6 +5,7 @@ Each transcript is in `screens`. `screen.py` says how to record them again.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,6 +130,23 @@ def test_a_failing_script_shows_its_output_its_exit_code_and_what_tells_more(
     screen.run("hekla job retry train")
     screen.run("hekla job wait train-retry-1")
     screen.matches("failing-script")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root: pods run as this user")
+def test_a_program_in_a_private_directory_is_refused_with_what_helps(screen: Screen) -> None:
+    up(screen, "--pod-user namespace")
+    screen.environ["PATH"] = f"{screen.home}/private/bin:{screen.environ['PATH']}"
+    screen.write("private/bin/trainer", "#!/bin/sh\necho trained on $1\n")
+    screen.run("chmod +x private/bin/trainer; chmod go= private")
+    screen.run("hekla run -- trainer day-1", code=1)
+    screen.run("hekla run -- ./trainer day-1", code=1)
+    screen.run("hekla run -- trainre day-1", code=1)
+    screen.run("hekla run --array 1-0 -- trainer", code=2)
+    screen.note("this machine is hers alone")
+    screen.run("hekla down && hekla up -d --pod-user owner", shown=False)
+    screen.type("hekla down && hekla up -d --pod-user owner")
+    screen.run("hekla run --name train -- trainer day-1")
+    screen.matches("private-program")
 
 
 def test_an_unknown_image_says_what_to_add_and_the_job_goes_on_when_it_is_added(

@@ -111,9 +111,11 @@ def command_line(
                 checked(resource, options[resource])
         except ValueError as error:
             raise click.UsageError(f"--{error}") from error
-    return CommandLine(
+    line = CommandLine(
         words, plugins=plugins_of(plugins), env=variables, ttl_s=_ttl_seconds(ttl), **options
     )
+    line.job(Prepared(""))  # refuse mistakes before anything is built for the command
+    return line
 
 
 def _ttl_seconds(text: str) -> int | None:

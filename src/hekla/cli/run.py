@@ -157,7 +157,7 @@ def _prepare(
         # The image has a directory of its own, unless the cluster maps it to this machine.
         return Prepared("", annotations={wellknown.RUN_DIRECTORY: str(Path.cwd())})
     environment = HostEnvironment(**given)
-    for_others = False  # a temporary cluster runs pods as this user
+    for_others, has_processes = False, True  # a temporary cluster runs pods as this user
     if target is not None:
         with SyncClient(target, component="run") as client:
             nodes = HostNodes.of(client)
@@ -165,8 +165,10 @@ def _prepare(
             nodes.refuse_without_processes(", ".join(flags))
         if nodes.foreign and "image" not in written:
             raise click.UsageError(_image_needed(target))
-        for_others = nodes.run_as_others
+        for_others, has_processes = nodes.run_as_others, bool(nodes.users)
     here = environment.prepare(for_others=for_others, say=_say)
+    if has_processes:
+        here.program(line.words[0], line.env).check(for_others=for_others, say=_say)
     if note := _unwritable_note(environment, for_others=for_others):
         _say(note)
     return here

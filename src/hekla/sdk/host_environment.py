@@ -22,6 +22,7 @@ from hekla.sdk import environments, host_paths, job_commands, job_phases, snapsh
 from hekla.sdk.builders import Task
 from hekla.sdk.handle import default_client
 from hekla.sdk.host_paths import HostPathError
+from hekla.sdk.host_programs import HostProgram
 from hekla.units.objects import Object
 
 HOST_IMAGE = "host"
@@ -38,6 +39,11 @@ class Prepared:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """On the pods: the environment and the snapshot, which a clean-up must not remove."""
     outputs: tuple[Path, ...] = ()
+
+    def program(self, name: str, env: Mapping[str, str]) -> HostProgram:
+        """Return the program of a command that has these variables besides."""
+        path = {"PATH": os.defpath, **self.variables, **env}["PATH"]
+        return HostProgram(name, path, Path(self.working_dir))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,10 @@ class HostEnvironment:
         nodes = HostNodes.of(client)
         nodes.refuse_without_processes("HostEnvironment")
         made = self.prepare(for_others=nodes.run_as_others, say=_to_stderr)
+        if task.command and not isinstance(task.command, str):  # else a shell finds it
+            made.program(task.command[0], task.env).check(
+                for_others=nodes.run_as_others, say=_to_stderr
+            )
         return replace(
             task,
             image=image,

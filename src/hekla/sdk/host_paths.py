@@ -108,6 +108,19 @@ def is_reachable(path: Path) -> bool:
     return not _why_closed(real) and bool(real.stat().st_mode & _CAN_PASS)
 
 
+def program_refusal(path: Path) -> str:
+    """Return why pods of other users cannot run a program, and the next step; empty if they can."""
+    real = path.resolve()
+    for each in (path.parent.resolve() / path.name, real):  # a link, and what it names
+        if closed := _why_closed(each):
+            return closed
+    if real.stat().st_mode & _CAN_PASS:
+        return ""
+    return (
+        f"they run as users of their namespace: chmod o+rx {shlex.quote(str(real))}, or {_AS_OWNER}"
+    )
+
+
 def input_path(text: str | Path, *, for_others: bool) -> Path:
     """Return an input that exists and that pods can read."""
     path = Path(text).expanduser().absolute()

@@ -136,6 +136,13 @@ def _python(task: Task) -> str:
     return sys.executable
 
 
+def python_of(job: Object) -> Path | None:
+    """Return the Python of this machine that a job of calls runs; None in an image."""
+    container = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    python = (container.get("command") or ("",))[-1]
+    return Path(python) if container.get("image") == HOST_IMAGE and python else None
+
+
 def _search_path(task: Task) -> list[str]:
     """Return what a call on this machine can import besides the packages of its Python.
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from hekla.sdk.async_handle import AsyncJobHandle
 from hekla.sdk.functions import calls
 from hekla.sdk.functions.results import Outcome, is_result, outcome_in
 from hekla.sdk.handle import JobHandle
+from hekla.sdk.host_paths import program_refusal
 from hekla.sdk.job_wait import JobEnded
 from hekla.sdk.logs import LogLine
 from hekla.units.objects import Object
 
 T = TypeVar("T")
+NOT_FOUND: Final = 127
+"""The exit code of a shell that does not find a program."""
 
 
 class FunctionJob(JobHandle, Generic[T]):
@@ -93,4 +96,7 @@ def ended_without_result(job: Object, reason: str) -> JobEnded:
     """Return the error of a call whose process ended before it could print a result."""
     error = JobEnded(job)
     error.add_note(f"the function has no result: {reason}")
+    python = calls.python_of(job) if f"code {NOT_FOUND}" in reason else None
+    if python is not None and python.exists() and (why := program_refusal(python)):
+        error.add_note(f"pods cannot run {python}: {why}")
     return error

@@ -20,7 +20,7 @@ import yaml
 from hekla.cli import terminal
 from hekla.cli.vcctl import explain
 from hekla.kube import kubeconfig
-from hekla.kube.resources import JOBS, PODGROUPS
+from hekla.kube.resources import JOBS, PODGROUPS, PODS
 from hekla.kube.sync_client import SyncClient
 from tests.cli.conftest import Run
 
@@ -190,6 +190,27 @@ def test_hekla_logs_is_hekla_job_logs(tool: Run, config: Path, make_job: Make) -
     assert (short.code, short.err) == (0, long.err)
     missing = tool("hekla", "logs", "quite")
     assert 'did you mean "quiet"?' in missing.err
+
+
+def test_logs_take_the_name_of_a_pod_and_refuse_what_is_for_jobs(
+    vcctl: Run, admin: SyncClient, namespace: str
+) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a-w-0", "labels": {"volcano.sh/job-name": "a"}},
+        "spec": {"containers": [{"name": "main", "image": "host"}]},
+    }
+    admin.create(PODS, pod, namespace=namespace)
+    done = vcctl("job", "logs", "a-w-0")
+    assert (done.code, done.out, done.err) == (0, "", "pod a-w-0 has no output\n")
+    done = vcctl("job", "logs", "a-w-0", "--attempt", "1")
+    assert done.code == 255
+    assert "a-w-0 is a pod, and --attempt is for jobs" in done.err
+    assert "`vcctl job logs a --attempt …`" in done.err
+    done = vcctl("job", "logs", "a-w-0", "-c", "mian")
+    assert 'pod a-w-0 has no container "mian"' in done.err
+    assert 'did you mean "main"?' in done.err
 
 
 def test_scale_changes_a_task_and_adapts_min_available(

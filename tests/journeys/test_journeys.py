@@ -126,6 +126,7 @@ def test_a_failing_script_shows_its_output_its_exit_code_and_what_tells_more(
     screen.run("hekla run --name train -- python train.py", code=1)
     screen.run("hekla explain train")
     screen.run("hekla job logs train")
+    screen.run("hekla logs train-worker-0 | tail -n 1")
     screen.write("train.py", FAILING.replace("layer2", "layer1"))
     screen.run("hekla job retry train")
     screen.run("hekla job wait train-retry-1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hekla.api.wellknown import JobPhase
+from hekla.api.wellknown import JOB_NAME, JobPhase
 from hekla.cli import terminal
 from hekla.cli.vcctl.commands import VcctlCommand, program
 from hekla.cli.vcctl.errors import TIMED_OUT, CommandFailed, did_you_mean
@@ -110,6 +110,7 @@ def _attempt(_: click.Context, param: click.Parameter, value: str) -> int | str 
         "vcctl job logs my-job -f",
         "vcctl job logs my-job --task worker --tail 20",
         "vcctl job logs my-job --attempt 1",
+        "vcctl job logs my-job-worker-0",
     ],
 )
 @one_job
@@ -130,9 +131,9 @@ def _attempt(_: click.Context, param: click.Parameter, value: str) -> int | str 
 @click.option("--prefix/--no-prefix", default=True, help="Prefix each line with the pod.")
 @connected
 def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
-    """Show the output of all pods of a job."""
+    """Show the output of all pods of a job, or of one pod if NAME is a pod."""
     from hekla.cli.vcctl.jobs import find_job
-    from hekla.kube.resources import JOBS
+    from hekla.kube.resources import JOBS, PODS
     from hekla.sdk.logs import LogOptions, job_logs
 
     if given["attempt"] is not None and (given["follow"] or given["previous"]):
@@ -148,7 +149,14 @@ def logs(session: Session, target: Target, prefix: bool, **given: Any) -> None:
     try:
         job = find_job(session, target, "logs")
     except CommandFailed:
-        if not target.name or not _print_kept(session, target, printer, given, options):
+        if not target.name:
+            raise
+        pod = session.client.find(
+            PODS, target.name, namespace=target.namespace or session.namespace
+        )
+        if pod is not None:
+            _print_pod(session, pod, printer, given, options)
+        elif not _print_kept(session, target, printer, given, options):
             raise
         return
     name, namespace = name_of(job), namespace_of(job)
@@ -200,11 +208,11 @@ def _containers(pods: Iterable[Object]) -> list[str]:
     return [str(one["name"]) for one in chain(*lists)]
 
 
-def _known(what: str, given: str, job: Object, known: list[str]) -> str:
+def _known(what: str, given: str, obj: Object, known: list[str], *, kind: str = "job") -> str:
     if given and given not in known:
         names = ", ".join(dict.fromkeys(known))
         raise CommandFailed(
-            f'job {name_of(job)} has no {what} "{given}"',
+            f'{kind} {name_of(obj)} has no {what} "{given}"',
             hint=did_you_mean(given, known) or f"there are: {names}",
         )
     return given
@@ -236,6 +244,33 @@ def _print_attempts(
     if not printer.seen:
         which = "an attempt" if wanted is None else f"attempt {wanted}"
         terminal.echo(f"job {name_of(job)}: no output of {which} is kept", err=True)
+
+
+def _print_pod(
+    session: Session,
+    pod: Object,
+    printer: LinePrinter,
+    given: dict[str, Any],
+    options: LogOptions,
+) -> None:
+    """Print the output of one pod: its name is the prefix of lines, so people type it."""
+    from hekla.sdk.container_runs import is_started
+    from hekla.sdk.logs import pod_lines
+
+    name, container = name_of(pod), given["container"]
+    job = (pod["metadata"].get("labels") or {}).get(JOB_NAME, "JOB")
+    if given["task"] or given["attempt"] is not None:
+        flag = "--task" if given["task"] else "--attempt"
+        raise CommandFailed(
+            f"{name} is a pod, and {flag} is for jobs",
+            hint=f"`{program()} job logs {job} {flag} …`",
+        )
+    _known("container", container, pod, _containers([pod]), kind="pod")
+    if is_started(pod):
+        for line in pod_lines(session.client, pod, container, options):
+            printer.show(line)
+    if not printer.seen:
+        terminal.echo(f"pod {name} has no output", err=True)
 
 
 def _print_kept(

@@ -36,6 +36,30 @@ def test_each_container_that_failed_is_named_with_its_exit_code() -> None:
     ]
 
 
+def test_the_signal_that_ended_a_container_is_named() -> None:
+    codes = [139, 137, 134, 128, 250, 255, 1]
+    pod = failed_pod(containerStatuses=[ended(f"c{code}", code) for code in codes])
+    assert [one.why for one in failed_containers(pod)] == [
+        "exit code 139, SIGSEGV",
+        "exit code 137, SIGKILL",
+        "exit code 134, SIGABRT",
+        "exit code 128",
+        "exit code 250",
+        "exit code 255",
+        "exit code 1",
+    ]
+    assert str(failed_containers(pod)[0]).endswith("exited with code 139 (SIGSEGV)")
+
+
+def test_a_program_that_the_pod_does_not_find_leads_to_the_path() -> None:
+    def hints(code: int, reason: str) -> list[str]:
+        one = FailedContainer("p", "ml", "main", code, reason, "exec: python: not found")
+        return list(report(JOB, "Failed", [one], "more"))[2:-1]
+
+    assert "correct its name or the PATH" in hints(127, "StartError")[0]
+    assert hints(127, "Error") == hints(126, "StartError") == []
+
+
 def test_a_pod_that_failed_without_a_container_shows_its_reason() -> None:
     (one,) = failed_containers(failed_pod(reason="Evicted", message="the node is full"))
     assert str(one) == "pod train-w-0 failed (Evicted: the node is full)"

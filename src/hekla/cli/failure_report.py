@@ -5,6 +5,7 @@ Of an array it prints the failed indices by exit code.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,8 +16,14 @@ from hekla.sdk.array_status import failure_lines
 from hekla.units.objects import Object
 
 MAX_SHOWN: Final = 10
+BY_SIGNAL: Final = 128
+"""Exit codes of processes that a signal ended are larger by this."""
 OOM_KILLED: Final = "OOMKilled"
+START_ERROR: Final = "StartError"
+NOT_FOUND: Final = 127
+"""The exit code of a shell that does not find a program."""
 TAIL_LINES: Final = 10
+_SIGNALS: Final = frozenset(map(int, signal.Signals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +40,23 @@ class FailedContainer:
     """The index of an array."""
 
     @property
+    def signal(self) -> str:
+        """The signal that ended it, such as `SIGSEGV`; empty if it exited."""
+        number = (self.exit_code or 0) - BY_SIGNAL
+        return signal.Signals(number).name if number in _SIGNALS else ""
+
+    @property
     def why(self) -> str:
         """Why it failed, without its name: `exit code 137, OOMKilled`."""
         code = "" if self.exit_code is None else f"exit code {self.exit_code}"
-        reason = "" if self.reason == "Error" else self.reason
+        reason = self.signal if self.reason in ("", "Error") else self.reason
         return ", ".join(filter(None, (code, reason))) or "unknown reason"
 
     def __str__(self) -> str:
         ended = f"pod {self.pod} failed"
         if self.exit_code is not None:
             ended = f"pod {self.pod}: container {self.container} exited with code {self.exit_code}"
-        reason = "" if self.reason == "Error" else self.reason
+        reason = self.signal if self.reason in ("", "Error") else self.reason
         why = ": ".join(filter(None, (reason, self.message)))
         return f"{ended} ({why})" if why else ended
 
@@ -94,6 +107,9 @@ def report(job: Object, phase: str, failed: Sequence[FailedContainer], more: str
         yield f"  … and {len(lines) - MAX_SHOWN} more"
     if any(one.reason == OOM_KILLED for one in failed):
         yield "  a container needed more memory than its limit; --memory (limits.memory) raises it"
+    if any(one.reason == START_ERROR and one.exit_code == NOT_FOUND for one in failed):
+        yield "  the program is not where the pod looks for it: correct its name or the PATH, or"
+        yield "  use an image that has it; pods of other users see no private directories"
     yield f"  next: {more}"
 
 

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 import hekla
 import hekla.sdk
-from hekla import AsyncJobHandle, Job, Queue, Task, create_queue, submit, submit_async
+from hekla import (
+    AsyncJobHandle,
+    Job,
+    Queue,
+    Task,
+    as_completed,
+    create_queue,
+    gather,
+    gather_async,
+    submit,
+    submit_async,
+)
 from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.errors import ConnectionLost, Invalid
@@ -170,6 +181,16 @@ def test_what_is_no_job_is_refused_with_what_to_pass(admin: SyncClient) -> None:
         submit(Task("worker"), client=admin)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"1024 is a int"):
         submit(2**10, client=admin)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r'a str: pass a Queue, such as create_queue\(Queue\("ml"'):
+        create_queue("ml", client=admin)  # type: ignore[arg-type]
+
+
+def test_what_is_no_handle_is_refused_with_what_to_pass() -> None:
+    for wait in (gather, as_completed):
+        with pytest.raises(TypeError, match=r"'train' is a str: pass what submit\(\) returned"):
+            wait(["train"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"JobHandle\.of\(NAME\)"):
+        asyncio.run(gather_async(["train"]))  # type: ignore[list-item]
 
 
 def test_misspelt_field_is_refused_unless_checks_are_off(admin: SyncClient, namespace: str) -> None:

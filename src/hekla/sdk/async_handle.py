@@ -30,7 +30,7 @@ from hekla.sdk.container_runs import Run, Runs
 from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.job_wait import WATCH_S, JobEnded, timed_out
 from hekla.sdk.logs import LogLine, failure_line, line_of
-from hekla.sdk.manifests import as_manifest, raise_if_unknown
+from hekla.sdk.manifests import A_QUEUE, as_manifest, raise_if_unknown
 from hekla.sdk.notebook import jobs_html
 from hekla.sdk.outages import Outage
 from hekla.units.objects import Object
@@ -43,7 +43,7 @@ async def create_queue_async(queue: Queue | Object, *, client: Client | None = N
         await create_queue_async(Queue("ml", weight=3))
     """
     client = client or await default_client()
-    manifest = as_manifest(queue)
+    manifest = as_manifest(queue, wanted=A_QUEUE)
     raise_if_unknown(manifest)
     return await client.create(QUEUES, manifest)
 

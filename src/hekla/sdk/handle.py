@@ -17,7 +17,7 @@ from hekla.sdk.array_status import ArrayStatus, array_status
 from hekla.sdk.builders import Queue
 from hekla.sdk.explanation import Explanation, explanation, queue_of
 from hekla.sdk.logs import LogLine, job_logs
-from hekla.sdk.manifests import as_manifest, raise_if_invalid
+from hekla.sdk.manifests import A_QUEUE, as_manifest, raise_if_invalid
 from hekla.sdk.notebook import JobList, jobs_html
 from hekla.units.objects import Object
 
@@ -34,7 +34,7 @@ def create_queue(queue: Queue | Object, *, client: SyncClient | None = None) -> 
         create_queue(Queue("ml", weight=3))
     """
     client = client or default_client()
-    manifest = as_manifest(queue)
+    manifest = as_manifest(queue, wanted=A_QUEUE)
     raise_if_invalid(manifest, validation.ClusterView(client))
     return client.create(QUEUES, manifest)
 

@@ -8,18 +8,18 @@ from hekla.sdk.builders import Job, Queue, Task
 from hekla.sdk.unknown_fields import unknown_fields
 from hekla.units.objects import Object
 
+A_QUEUE = 'a Queue, such as create_queue(Queue("ml")), or a manifest (a dict)'
+_A_JOB = "a Job, a manifest (a dict), or a function and its arguments, such as submit(pow, 2, 10)"
 
-def as_manifest(what: Job | Queue | Object) -> Object:
+
+def as_manifest(what: Job | Queue | Object, *, wanted: str = _A_JOB) -> Object:
     """Return the manifest of a builder; TypeError says what to pass instead of another object."""
     if isinstance(what, dict):
         return what
     if isinstance(what, Task):
         raise TypeError(f'a Task is a part of a job: submit(Job("{what.name or "NAME"}", [task]))')
     if not hasattr(what, "manifest"):
-        raise TypeError(
-            f"{what!r:.100} is a {type(what).__name__}: pass a Job, a manifest (a dict), or a "
-            "function and its arguments, such as submit(pow, 2, 10)"
-        )
+        raise TypeError(f"{what!r:.100} is a {type(what).__name__}: pass {wanted}")
     return what.manifest()
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from hekla.api.wellknown import JobPhase
 from hekla.kube.errors import KubeError, NotFound
@@ -22,9 +23,22 @@ from hekla.sdk.job_wait import JobEnded
 from hekla.sdk.watching import changes, objects
 from hekla.units.objects import Object
 
+T = TypeVar("T")
 CHECK_S = 3.0
 """How often a progress bar looks for reasons."""
 WAITING = (JobPhase.PENDING, JobPhase.RESTARTING)
+
+
+def handles(jobs: Iterable[T]) -> list[T]:
+    """Return the handles of jobs; TypeError says what to pass instead of another object."""
+    given = list(jobs)
+    for one in given:
+        if not hasattr(one, "object"):
+            raise TypeError(
+                f"{one!r:.100} is a {type(one).__name__}: pass what submit() returned, or "
+                "JobHandle.of(NAME)"
+            )
+    return given
 
 
 def as_completed(
@@ -39,7 +53,7 @@ def as_completed(
         for job in as_completed([JobHandle.of("a"), JobHandle.of("b")]):
             print(job.name, job.phase)
     """
-    given = list(jobs)
+    given = handles(jobs)
     if not progress:
         return _finished(given, timeout_s)
     return _with_progress(given, timeout_s)
@@ -87,7 +101,7 @@ def gather(
     Example:
         first, second = gather([JobHandle.of("a"), JobHandle.of("b")], timeout_s=600)
     """
-    given = list(jobs)
+    given = handles(jobs)
     for job in as_completed(given, timeout_s=timeout_s, progress=progress):
         if job.phase != JobPhase.COMPLETED:
             raise JobEnded(job.object)

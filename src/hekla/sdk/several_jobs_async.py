@@ -15,6 +15,7 @@ from hekla.sdk.async_handle import AsyncJobHandle
 from hekla.sdk.handle import is_wanted
 from hekla.sdk.job_wait import WATCH_S, JobEnded
 from hekla.sdk.outages import Outage
+from hekla.sdk.several_jobs import handles
 from hekla.units.objects import Object
 
 
@@ -29,7 +30,7 @@ async def as_completed_async(
         async for job in as_completed_async([await AsyncJobHandle.of("a")]):
             print(job.name, job.phase)
     """
-    missing = {str(job.object["metadata"]["uid"]): job for job in jobs}
+    missing = {str(job.object["metadata"]["uid"]): job for job in handles(jobs)}
     finished: asyncio.Queue[Object | KubeError] = asyncio.Queue()
     watches = [asyncio.create_task(each) for each in _watches(list(missing.values()), finished)]
     deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
@@ -62,7 +63,7 @@ async def gather_async(
     Example:
         await gather_async([await AsyncJobHandle.of("a")], timeout_s=600)
     """
-    given = list(jobs)
+    given = handles(jobs)
     async for job in as_completed_async(given, timeout_s=timeout_s):
         if job.phase != JobPhase.COMPLETED:
             raise JobEnded(job.object)

@@ -94,7 +94,13 @@ def test_history_is_filtered_and_limited(call: Call) -> None:
 def test_empty_history_says_so_with_a_next_step_on_stderr(call: Call) -> None:
     shown = call("history", "never-ran")
     assert (shown.code, shown.out) == (0, "")
-    assert "no job that ended in namespace default matches name" in shown.err
+    assert "no job that ended in namespace default has name 'never-ran'\n" in shown.err
+    both = call("history", "--user", "nobody", "--since", "2999-01-01").err
+    assert "ended in namespace default since 2999-01-01T00:00:00Z has user 'nobody'\n" in both
+    assert (
+        "no job has ended in all namespaces since 2999"
+        in call("usage", "-A", "--since", "2999-01-01").err
+    )
     assert "-A shows all namespaces" in shown.err
     assert json.loads(call("history", "never-ran", "-o", "json").out) == []
 

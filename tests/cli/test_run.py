@@ -207,6 +207,9 @@ def test_a_command_without_dashes_is_answered_with_the_line_that_was_meant(
 
 def test_a_missing_file_and_an_unknown_option_are_errors_as_before(tmp_path: Path) -> None:
     assert "no such file" in CliRunner().invoke(main, ["run", "nosuch.yaml"]).output
+    (tmp_path / "model.bin").write_bytes(b"\x80\xff")
+    done = CliRunner().invoke(main, ["run", str(tmp_path / "model.bin")])
+    assert "model.bin is no text in UTF-8\n  give a manifest" in done.output
     assert "No such option '--cpus'" in CliRunner().invoke(main, ["run", "--cpus", "1"]).output
     job = tmp_path / "job.yaml"
     job.write_text(JOB)

@@ -111,6 +111,17 @@ def test_a_relative_data_directory_is_absolute_in_what_is_printed(
     assert f"hekla up --data-dir {tmp_path}/here" in done.output
 
 
+def test_a_data_directory_that_cannot_be_made_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "data"
+    for flags in (["-d"], []):
+        done = CliRunner().invoke(main, ["up", "--port", "0", "--data-dir", str(below), *flags])
+        assert done.exit_code == 1
+        assert done.output == (
+            f"Error: {below} cannot be made: Not a directory; use another directory\n"
+        )
+
+
 def test_a_run_beside_a_cluster_that_crashed_says_so_first(
     targets: list[str], tmp_path: Path
 ) -> None:

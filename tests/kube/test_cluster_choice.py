@@ -106,6 +106,14 @@ def test_a_context_is_looked_up_in_the_local_cluster_and_in_kubectls_file(
             find(Flags(context="dev"), machine.around())
 
 
+def test_an_unknown_context_names_those_of_the_running_cluster(machine: Machine) -> None:
+    with (
+        machine.running(machine.own, "own:1"),
+        pytest.raises(ConfigError, match="no context 'dev'; there are: hekla"),
+    ):
+        find(Flags(context="dev"), machine.around())
+
+
 def test_a_context_with_the_variable_set_is_one_of_its_files(machine: Machine) -> None:
     exported = machine.kubeconfig("exported.yaml", "exported:1", "stage")
     around = machine.around(KUBECONFIG=str(exported))

@@ -360,10 +360,13 @@ def nothing_found(session: Session, asked: Object) -> str:
     where = "in all namespaces"
     if not asked["all_namespaces"]:
         where = f"in namespace {asked['namespace'] or session.namespace}"
-    filters = [key for key in ("name", "user", "queue", "phase", "since") if asked.get(key)]
+    if since := asked.get("since"):
+        where += f" since {since:%Y-%m-%dT%H:%M:%SZ}"
+    keys = ("name", "user", "queue", "phase")
+    filters = [f"{key} {asked[key]!r}" for key in keys if asked.get(key)]
     text = f"no job has ended {where}"
     if filters:
-        text = f"no job that ended {where} matches {', '.join(filters)}"
+        text = f"no job that ended {where} has {' and '.join(filters)}"
     step = "`hekla job list` shows the jobs that have not ended"
     if not asked["all_namespaces"]:
         step = f"-A shows all namespaces; {step}"

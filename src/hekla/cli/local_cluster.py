@@ -53,7 +53,6 @@ from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.units.objects import Object
 from hekla.units.private_directory import (
     UMASK,
-    InsecureDirectory,
     create_private,
     ensure_private,
 )
@@ -72,6 +71,10 @@ NOT_RUNNING = 3
 
 def up(data_dir: Path | None, *, detach: bool, **options: Any) -> None:
     where = data_dir or default_data_dir()
+    try:
+        ensure_private(where)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
     if detach:
         _detach(where, options, data_dir_flag(data_dir))
         return
@@ -241,15 +244,11 @@ def _welcome(address: str, path: Path, flag: str) -> str:
 
 def _detach(where: Path, options: dict[str, Any], flag: str) -> None:
     """Start `hekla up` as a separate process and wait until it serves."""
-    try:
-        ensure_private(where)
-    except InsecureDirectory as error:
-        raise click.ClickException(str(error)) from error
+    log = where / "hekla.log"
     words = [sys.executable, "-m", "hekla.cli.main", "up", "--data-dir", str(where)]
     words += up_flags(options)
-    usual, is_new = _usual_port(where), not (where / KUBECONFIG_FILE).exists()
-    log = where / "hekla.log"
     create_private(log)
+    usual, is_new = _usual_port(where), not (where / KUBECONFIG_FILE).exists()
     logged_before = log.stat().st_size
     with log.open("ab") as output:
         child = subprocess.Popen(

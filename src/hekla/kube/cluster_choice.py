@@ -119,8 +119,10 @@ def _running(where: Path, context: str | None) -> ClusterConfig | None:
 def _with_context(context: str, around: Surroundings) -> ClusterConfig:
     """Return a context of the running cluster, or else of ~/.kube/config."""
     own = around.data_dir / KUBECONFIG_FILE
-    if running_pid(around.data_dir) is not None and context in Kubeconfig([own]).contexts:
-        return kubeconfig.load(own, context=context)
+    if running_pid(around.data_dir) is not None:
+        is_only_one = not (around.home / ".kube" / "config").exists()
+        if is_only_one or context in Kubeconfig([own]).contexts:
+            return kubeconfig.load(own, context=context)
     return kubeconfig.load(context=context, environ=around.environ, home=around.home)
 
 

@@ -22,7 +22,11 @@ class InsecureDirectory(OSError):
 
 def ensure_private(path: Path) -> None:
     """Create a directory for its owner only, or check that an existing one is."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        reason = f"{path} cannot be made: {error.strerror}; use another directory"
+        raise OSError(reason) from error
     if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
         raise InsecureDirectory(
             f"{path} is a symbolic link of another user (uid {path.lstat().st_uid}), who could "

@@ -22,9 +22,12 @@ def read(path: str) -> list[Object]:
 
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CommandFailed(f"open {path}: {reason.lower()}") from error
+    except OSError as error:
+        raise CommandFailed(f"open {path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(
+            f"{path} is no text in UTF-8", hint="give a manifest, in YAML or JSON"
+        ) from error
     try:
         loaded, duplicates = bounded_yaml.load_all_with_duplicates(text, bounded_yaml.FILE)
     except bounded_yaml.YAMLError as error:

@@ -218,6 +218,26 @@ def test_the_question_after_ctrl_c_stays_below_later_output(up: str) -> None:
     assert "job chatty is kept: `hekla job resume chatty" in " ".join(screen.seen.split())
 
 
+def test_a_job_runs_in_the_namespace_of_the_flag(up: str, tmp_path: Path) -> None:
+    file = tmp_path / "ml.yaml"
+    file.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: ml}\n")
+    assert hekla("run", "--data-dir", up, str(file)).returncode == 0
+    words = ["--data-dir", up, "--name", "there", "--", "sh", "-c", "exit 3"]
+    failed = hekla("run", "-n", "ml", *words)
+    assert failed.returncode == 3
+    assert "`hekla explain there -n ml --data-dir" in failed.stdout + failed.stderr
+    assert "there" in hekla("job", "list", "-n", "ml", "--data-dir", up).stdout
+    assert "there" not in hekla("job", "list", "-n", "default", "--data-dir", up).stdout
+    missing = hekla("run", "-n", "mll", *words)
+    assert missing.returncode == 1
+    assert 'namespaces "mll" not found' in missing.stderr
+    job = yaml.safe_load((EXAMPLES / "hello-gang.yaml").read_text())
+    file.write_text(yaml.safe_dump({**job, "metadata": {"name": "a", "namespace": "other"}}))
+    refused = hekla("run", "-n", "ml", "--data-dir", up, str(file))
+    assert refused.returncode == 2
+    assert "--namespace ml: Job a is in namespace other by its manifest" in refused.stderr
+
+
 def test_what_keeps_a_job_from_running_is_printed_in_a_pipe(up: str, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [*HEKLA, "run", "--data-dir", up, "--name", "nowhere", "-i", "nosuch:1", "--", "date"],

@@ -346,6 +346,7 @@ class _WithCommand(click.Command):
     "-k", "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Kubeconfig to use."
 )
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig.")
+@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
 @click.option(
     "--host-images",
     is_flag=True,

@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 import uvloop
+from msgspec import structs
 
 from hekla.api import wellknown
 from hekla.api.wellknown import JobPhase
@@ -71,6 +72,7 @@ def run(
     replace: bool = False,
     check: bool = True,
     detach: bool = False,
+    namespace: str = "",
     **options: Any,
 ) -> int:
     """Run jobs on the cluster that is meant, or on a temporary one; return the exit code."""
@@ -84,6 +86,7 @@ def run(
     if files:
         _refuse_flags_of_commands(written)
     objects = _objects_of(files, check=check)
+    _refuse_other_namespaces(objects, namespace)
     given = {name: options.pop(name) for name in (*HERE_FLAGS, "workdir") if name in options}
     line = command_line(words, **options) if words else None
     try:
@@ -106,6 +109,7 @@ def run(
             detach=detach,
             outputs=outputs,
             files=files,
+            namespace=namespace,
         )
         if target is None:
             return _run_apart(flags.data_dir, request, host_images=host_images)
@@ -264,6 +268,8 @@ class _RunRequest:
     """Return once the jobs are submitted."""
     outputs: tuple[Path, ...] = ()
     files: Sequence[Path] = ()
+    namespace: str = ""
+    """Of objects that name none; empty: the context's."""
 
 
 def _ttl_note(request: _RunRequest) -> str:
@@ -289,6 +295,17 @@ def _objects_of(paths: Sequence[Path], *, check: bool) -> list[Object]:
             _refuse_unknown_fields(path, found)
         objects += found
     return objects
+
+
+def _refuse_other_namespaces(objects: Sequence[Object], namespace: str) -> None:
+    """Refuse manifests of another namespace than the flag's, as kubectl does."""
+    for obj in objects:
+        own = obj["metadata"].get("namespace")
+        if namespace and own and own != namespace:
+            raise click.UsageError(
+                f"--namespace {namespace}: {obj['kind']} {obj['metadata'].get('name', '')} is in "
+                f"namespace {own} by its manifest; omit the flag, or change the manifest"
+            )
 
 
 def _refuse_unknown_fields(path: Path, objects: Sequence[Object]) -> None:
@@ -373,6 +390,8 @@ async def _follow(
     target: ClusterConfig, request: _RunRequest, *, can_detach: bool, cluster_flags: str = ""
 ) -> int:
     jobs = Jobs(cluster_flags=cluster_flags)
+    if request.namespace:
+        target = structs.replace(target, namespace=request.namespace)
     async with Client(target, component="run") as client:
         screen: Screen = PlainScreen(jobs)
         if sys.stdout.isatty():
@@ -394,6 +413,7 @@ async def _follow(
         except Detached:
             if names := " ".join(job["metadata"]["name"] for job in jobs.followed.values()):
                 flag = f" {cluster_flags}" if cluster_flags else ""
+                flag += f" -n {request.namespace}" if request.namespace else ""
                 screen.message(
                     f"detached; `hekla job logs -f{flag}` and `hekla job wait{flag}` follow {names}"
                 )

@@ -274,6 +274,21 @@ async def test_deleted_pod_gets_sigterm_and_its_grace_period(
         await machine.client.get(PODS, "p", namespace="default")
 
 
+async def test_pod_that_ended_before_the_server_knew_is_removed_when_it_is_deleted(
+    machine: Machine,
+) -> None:
+    await machine.run_pod("p", "true")
+    ended = await machine.ended("p")
+    assert machine.agent is not None
+    await machine.agent._tasks[ended["metadata"]["uid"]]  # its worker has ended, too
+    # As if the deletion came before the report of its end: the server grants a grace period.
+    await machine.client.patch_status(PODS, "p", {"phase": "Running"}, namespace="default")
+    await machine.client.delete(PODS, "p", namespace="default")
+    async with asyncio.timeout(60):
+        while await machine.client.find(PODS, "p", namespace="default") is not None:
+            await asyncio.to_thread(os.sched_yield)
+
+
 async def test_pod_that_ignores_sigterm_is_killed_after_its_grace_period(machine: Machine) -> None:
     script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
     await machine.run_pod("p", "sh", "-c", script, terminationGracePeriodSeconds=1)

@@ -355,6 +355,9 @@ class Agent:
             worker.state.pod = new
         if "deletionTimestamp" in new["metadata"]:
             worker.stop(float(new["metadata"].get("deletionGracePeriodSeconds") or 0))
+            if worker.is_finished and self._tasks[uid].done():
+                # It ended before the deletion, and the server did not know that yet.
+                self._tasks[uid] = asyncio.create_task(self._api.finish_deletion(new))
 
     def _accept(self, pod: Object) -> PodWorker | None:
         """Start a worker for a pod, unless it has finished elsewhere or the agent stops."""

@@ -314,6 +314,21 @@ async def test_pod_of_the_same_name_with_another_owner_is_not_changed(cluster: C
     assert made["metadata"]["uid"] == found["metadata"]["uid"]
 
 
+async def test_counts_are_written_while_the_name_of_a_pod_is_taken(cluster: Cluster) -> None:
+    foreign = {
+        "metadata": {"name": "train-worker-2", "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "host"}]},
+    }
+    await cluster.client.create(PODS, foreign)
+    await cluster.client.create(JOBS, job("train", task("worker", 3), minAvailable=1))
+
+    async def counts() -> bool:
+        status = (await cluster.client.get(JOBS, "train", namespace="default")).get("status") or {}
+        return bool(status.get("taskStatusCount") == {"worker": {"phase": {"Pending": 2}}})
+
+    await cluster.until(counts, "the two pods of the job are counted")
+
+
 async def test_deleting_a_job_deletes_all_its_objects(cluster: Cluster) -> None:
     await running(cluster, plugins={"svc": [], "ssh": []})
     await cluster.client.delete(JOBS, "train", namespace="default")

@@ -89,9 +89,7 @@ def sync_dependents(view: JobView) -> list[Effect]:
         **claim_marks(claims),
     }
     next_phase = phase_after_sync(view.phase, view.facts, view.counts)
-    is_last_batch = not any(isinstance(each, RequeueAfter) for each in pods)
-    if next_phase is None and pods and is_last_batch:
-        return effects  # the counts are about to change; write them once, afterwards
+    # Also while pods are created, whose names may be taken for long; the writer batches counts.
     return effects + _record(view, next_phase, controlled)
 
 

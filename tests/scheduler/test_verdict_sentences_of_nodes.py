@@ -8,13 +8,16 @@ import pytest
 
 from hekla.api import core, wellknown
 from hekla.api.meta import convert
+from hekla.scheduler.core import decide
 from hekla.scheduler.framework import config
 from hekla.testing import GroupBuilder, TestCluster, cluster, gang, hypernode, node, pod, queue
+from hekla.testing.objects import START
 from tests.scheduler.test_status import written
 
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
 TREE = CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")
 TOPOLOGY = config.DEFAULT.replace("name: binpack", "name: network-topology-aware")
+FAIRSHARE = config.DEFAULT.replace("proportion", "fairshare")
 NODE_GROUPS = config.DEFAULT.replace("name: binpack", "name: nodegroup")
 QUOTA = config.DEFAULT.replace("name: overcommit", "name: resourcequota")
 HARD = {"mode": "hard", "highestTierAllowed": 1}
@@ -86,6 +89,41 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         ),
         "queue 'away', above queue 'x', does not exist; what helps: create queue 'away', or give "
         "queue 'x' another parent",
+    ),
+    "the parents of its queue form a circle": (
+        cluster(
+            [node("n1")],
+            [pending(1, queue="x")],
+            queues=[queue("root"), queue("x", parent="y"), queue("y", parent="x")],
+            conf=TREE,
+        ),
+        "the parents of queue 'x' form a circle; what helps: give queue 'x' another parent",
+    ),
+    "its queue is the root": (
+        cluster([node("n1")], [pending(1, queue="root")], queues=[queue("root")], conf=TREE),
+        "queue 'root' takes no jobs; what helps: name another queue in the job",
+    ),
+    "not enqueued: its own queue uses more than it deserves, and no other uses anything": (
+        cluster(
+            [node("n1", cpu=4)],
+            [old(members=4, minimum=1, queue="q"), pending(1, queue="q")],
+            queues=[queue("q", deserved={"cpu": 2}), queue("r", deserved={"cpu": 2})],
+            conf=CAPACITY,
+        ),
+        "resource in cluster is overused: overused cpu; cpu: asked 1, used 4 of 4.8 (the cluster's "
+        "4, times overcommit-factor 1.2); held by default/old (4 cpu); what helps: wait for jobs "
+        "to end, or add nodes",
+    ),
+    "fairshare: another queue uses the whole cluster": (
+        cluster(
+            [node("n1", cpu=4)],
+            [old(members=4, queue="q"), job(members=2, queue="r")],
+            queues=[queue("q"), queue("r")],
+            conf=FAIRSHARE,
+        ),
+        "0/2 tasks fit; cpu: asked 2, used 4 of 4 (the nodes that are feasible); 0/1 nodes are "
+        "available: 1 Insufficient cpu; held by default/old (4 cpu); what helps: capacity for 2 "
+        "more tasks of 1 cpu",
     ),
     "not enqueued: beyond the capability of a queue above": (
         cluster(
@@ -199,6 +237,21 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         "4/6 tasks fit; 2 HyperNodes of tier 1 or lower were tried for 6 tasks, capacity is for 4 "
         "in r0 (tier 1), 4 in r1 (tier 1); what helps: capacity for 2 more tasks of 1 cpu in r0",
     ),
+    "racks are large enough, but used": (
+        cluster(
+            [node(f"n{i}", cpu=2) for i in range(4)],
+            [
+                gang("old", members=2, cpu=2, running_on=["n0", "n2"], phase="Running"),
+                job(members=3, network=HARD),
+            ],
+            hypernodes=RACKS,
+            conf=TOPOLOGY,
+        ),
+        "2/3 tasks fit; 2 HyperNodes of tier 1 or lower were tried for 3 tasks, capacity is for 2 "
+        "in r0 (tier 1), 2 in r1 (tier 1); cpu: asked 3, used 4 of 8 (the nodes that are "
+        "feasible); 2/4 nodes are available: 2 Insufficient cpu; held by default/old (4 cpu); what "
+        "helps: capacity for 1 more task of 1 cpu in r0",
+    ),
     "there are no HyperNodes": (
         four_nodes(),
         "0/6 tasks fit; there are no HyperNodes; 0/4 nodes are available: 4 node(s) are outside "
@@ -233,6 +286,21 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
 def test_sentence(situation: str) -> None:
     world, want = SITUATIONS[situation]
     assert str(world.run().verdict("job")) == want
+
+
+def test_a_job_that_backs_off_shows_why_its_bindings_failed() -> None:
+    world = cluster([node("n1")], [job()])
+    plan = decide(world.state, world.config, START, skipped={"default/job": "bind refused"})
+    assert str(plan.verdicts["default/job"]) == "bind refused"
+
+
+def test_pods_of_a_missing_podgroup_are_told_apart_from_a_full_cluster() -> None:
+    named = pod("lost-0", cpu=1, group="away")
+    why = str(cluster([node("n1")], [], pods=[named]).run().verdict("away"))
+    assert why == (
+        "PodGroup 'away' of namespace 'default' does not exist, and 1 pod names it; what helps: "
+        "create PodGroup 'away', or create the pods again without naming it"
+    )
 
 
 def test_several_taints_are_named_and_tolerated_ones_are_not() -> None:

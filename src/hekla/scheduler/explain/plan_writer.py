@@ -72,11 +72,12 @@ def _bind_annotations(session: Session) -> tuple[dict[str, Mapping[str, str]], s
 
 
 def _without_group(job: Job) -> Verdict:
+    pods = job.count(PENDING)
+    named = "1 pod names it" if pods == 1 else f"{pods} pods name it"
     return Verdict(
         job.key,
         Gate.GROUP_MISSING,
-        f"PodGroup {job.name!r} of namespace {job.namespace!r} does not exist, "
-        f"and {job.count(PENDING)} pods name it",
+        f"PodGroup {job.name!r} of namespace {job.namespace!r} does not exist, and {named}",
         change=f"create PodGroup {job.name!r}, or create the pods again without naming it",
     )
 

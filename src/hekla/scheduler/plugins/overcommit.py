@@ -54,11 +54,14 @@ class Overcommit(Plugin, name="overcommit"):
         return basis
 
     def _way_in(self, job: Job, short: Blocked) -> str:
-        real = float(self._session.total_r[self._session.dimensions.intern(short.resource)])
+        row = self._session.dimensions.intern(short.resource)
+        real = float(self._session.total_r[row])
         if short.asked > real:
             most = show_amount(short.resource, real)
             return f"request at most {most} {short.resource}, all there is, or add nodes"
-        if job.queue is not None and self._is_entitled(job):
+        queues = self._session.cluster.queues.values()
+        lent = any(each is not job.queue and each.allocated_r[row] > 0 for each in queues)
+        if job.queue is not None and lent and self._is_entitled(job):
             return (
                 "wait for jobs to end, or add the action reclaim to the configuration, since queue "
                 f"{job.queue.name!r} is entitled to this much of the cluster"

@@ -132,7 +132,7 @@ def test_cluster_of_hekla_up_is_found_without_kubeconfig(
         assert call("vcctl", "queue", "get", "default", "--data-dir", str(own)).code == 0
     done = call("vcctl", "queue", "get", "default")
     assert done.code == 255
-    assert "no cluster is configured" in done.err
+    assert "is down; start it with `hekla up -d`" in done.err
 
 
 def test_debug_prints_a_traceback(vcctl: Run) -> None:

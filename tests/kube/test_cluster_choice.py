@@ -64,7 +64,7 @@ def test_a_flag_comes_before_the_environment_the_local_cluster_and_kubectls_file
         assert find(None, machine.around()).server == "https://own:1"
     assert find(None, machine.around()).server == "https://home:1"
     home.unlink()
-    with pytest.raises(ConfigError, match="`hekla up`"):
+    with pytest.raises(ConfigError, match="`hekla up -d`"):
         find(None, machine.around())
 
 
@@ -104,6 +104,17 @@ def test_a_context_is_looked_up_in_the_local_cluster_and_in_kubectls_file(
         assert find(Flags(context="hekla"), machine.around()).server == "https://own:1"
         with pytest.raises(ConfigError, match="no context 'dev'; there are: prod"):
             find(Flags(context="dev"), machine.around())
+
+
+def test_the_cluster_of_hekla_up_that_is_down_is_named_if_no_other_is_configured(
+    machine: Machine,
+) -> None:
+    with machine.running(machine.own, "own:1"):
+        pass
+    with pytest.raises(ConfigError, match=f"the cluster in {machine.own} is down; start it with"):
+        find(around=machine.around())
+    machine.kubeconfig(".kube/config", "home:1", "prod")
+    assert find(around=machine.around()).server == "https://home:1"
 
 
 def test_an_unknown_context_names_those_of_the_running_cluster(machine: Machine) -> None:

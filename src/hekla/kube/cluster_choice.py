@@ -74,7 +74,19 @@ def find(
         return found
     if flags.data_dir is not None:
         return local_cluster(flags.data_dir, around)
+    if not _has_defaults_of_kubectl(around) and is_down(around.data_dir):
+        start = _start_command(around.data_dir, around)
+        raise ConfigError(
+            f"the cluster in {around.data_dir} is down; start it with `{start}`, or give "
+            "--kubeconfig to use another one"
+        )
     return kubeconfig.load(environ=around.environ, home=around.home)
+
+
+def _has_defaults_of_kubectl(around: Surroundings) -> bool:
+    """Return whether step 4 names a cluster."""
+    config = around.home / ".kube" / "config"
+    return config.exists() or bool(around.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def find_named(
@@ -120,7 +132,7 @@ def _with_context(context: str, around: Surroundings) -> ClusterConfig:
     """Return a context of the running cluster, or else of ~/.kube/config."""
     own = around.data_dir / KUBECONFIG_FILE
     if running_pid(around.data_dir) is not None:
-        is_only_one = not (around.home / ".kube" / "config").exists()
+        is_only_one = not _has_defaults_of_kubectl(around)
         if is_only_one or context in Kubeconfig([own]).contexts:
             return kubeconfig.load(own, context=context)
     return kubeconfig.load(context=context, environ=around.environ, home=around.home)

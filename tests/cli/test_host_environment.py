@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hekla import Job, Task
+from hekla.cli.command_line import command_line
 from hekla.cli.main import main
 from hekla.kube import cluster_choice
 from hekla.kube.kubeconfig import ClusterConfig
@@ -201,6 +202,9 @@ def test_nodes_tell_what_they_share_with_this_machine(admin: SyncClient) -> None
             agent = HostNodes.of(admin)
             agent.refuse_without_processes("--sync")
             assert (agent.run_as_others, agent.foreign) == (want, False)
+            assert agent.limitless == ()
+        admin.patch(NODES, "n1", node(memory_limits="none"))
+        assert HostNodes.of(admin).limitless == ("n1",)
         labels = {"hekla.io/simulated": "true"}
         simulated = {"metadata": {"annotations": {"hekla.io/pod-user": None}, "labels": labels}}
         admin.patch(NODES, "n1", simulated)
@@ -211,6 +215,25 @@ def test_nodes_tell_what_they_share_with_this_machine(admin: SyncClient) -> None
 
 def run(*words: str) -> Result:
     return CliRunner().invoke(main, ["run", *words, "--", "true"])
+
+
+def test_memory_that_no_node_enforces_is_named_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    module = import_module("hekla.cli.run")
+    target = ClusterConfig("https://127.0.0.1:1", source="here")
+
+    def notes(memory: str | None, limitless: tuple[str, ...], *, is_up: bool = True) -> str:
+        nodes = HostNodes("here", frozenset({"owner"}), foreign=False, limitless=limitless)
+        monkeypatch.setattr(HostNodes, "of", lambda _: nodes)
+        monkeypatch.setattr(module, "_enforces_limits", lambda: not limitless)
+        line = command_line(["true"], memory=memory)
+        module._prepare(line, target if is_up else None, {}, {})
+        return str(capsys.readouterr().err)
+
+    assert "--memory is a request only on box: a pod beyond it" in notes("1Gi", ("box",))
+    assert "--memory is a request only on this machine" in notes("1Gi", ("box",), is_up=False)
+    assert notes("1Gi", ()) == notes("1Gi", (), is_up=False) == notes(None, ("box",)) == ""
 
 
 def test_run_refuses_files_of_this_machine_on_a_cluster_elsewhere(

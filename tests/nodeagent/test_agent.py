@@ -258,6 +258,14 @@ async def test_failing_container_is_restarted_and_its_previous_log_is_kept(
     assert by_number == ["first\n", "second\n", ""]
 
 
+async def test_node_says_whether_it_enforces_memory_limits(machine: Machine) -> None:
+    await machine.run_pod("p", "true")
+    await machine.ended("p")
+    node = await machine.client.get(NODES, NODE)
+    want = "enforced" if Cgroups().version else "none"
+    assert node["metadata"]["annotations"]["hekla.io/memory-limits"] == want
+
+
 async def test_deleted_pod_gets_sigterm_and_its_grace_period(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ NODE_VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
 NODE_VGPU_HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 POD_NETWORK: Final = "hekla.io/pod-network"  # node: `bridge` or `host`
 POD_USER: Final = "hekla.io/pod-user"  # node: `namespace` or `owner`, who its pods run as
+MEMORY_LIMITS: Final = "hekla.io/memory-limits"  # node: `enforced` or `none`
 LOCAL_NODE: Final = "hekla.io/local-node"  # node: the agent of `hekla up` made it
 SIMULATED_NODE: Final = "hekla.io/simulated"
 DRAIN_REASON: Final = "hekla.io/drain-reason"  # node: why `hekla drain` took it out of service

@@ -58,6 +58,7 @@ WORKLOADS = frozenset(
     ("Pod", "Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 )
 """Kinds with pods."""
+MAX_NODES = 3
 HERE_FLAGS = ("requirements", "sync", "inputs", "outputs")
 """Flags that mean this machine."""
 
@@ -170,12 +171,30 @@ def _prepare(
         if nodes.foreign and "image" not in written:
             raise click.UsageError(_image_needed(target))
         for_others, has_processes = nodes.run_as_others, bool(nodes.users)
+        if line.memory is not None and nodes.limitless:
+            _say(_limitless_note(nodes.limitless))
+    elif line.memory is not None and not _enforces_limits():
+        _say(_limitless_note(("this machine",)))
     here = environment.prepare(for_others=for_others, say=_say)
     if has_processes:
         here.program(line.words[0], line.env).check(for_others=for_others, say=_say)
     if note := _unwritable_note(environment, for_others=for_others):
         _say(note)
     return here
+
+
+def _enforces_limits() -> bool:
+    """Return whether a temporary cluster enforces memory limits."""
+    from hekla.nodeagent.cgroups import Cgroups
+
+    return bool(Cgroups().version)
+
+
+def _limitless_note(nodes: Sequence[str]) -> str:
+    return (
+        f"--memory is a request only on {', '.join(nodes[:MAX_NODES])}: a pod beyond it is not "
+        "killed, since the user of `hekla up` may not write cgroups; `hekla up` as root enforces it"
+    )
 
 
 def _unwritable_note(environment: HostEnvironment, *, for_others: bool) -> str:

@@ -291,7 +291,8 @@ class Agent:
         now = format_time(self._clock.now())
         gpus, mode = self._devices.gpus, self._devices.mode
         has_network = self._network is not None
-        node = node_object(self.node, now, gpus, mode, self.pod_user, has_network)
+        has_limits = bool(Cgroups().version)
+        node = node_object(self.node, now, gpus, mode, self.pod_user, has_network, has_limits)
         node["metadata"]["labels"].update(self._labels)
         try:
             return await self._client.create(NODES, node)

@@ -32,12 +32,14 @@ def node_object(
     mode: str = HAMI_CORE,
     pod_user: PodUser = "owner",
     has_pod_network: bool = False,
+    enforces_limits: bool = False,
 ) -> Object:
     """Return the Node of this machine. Its GPUs are offered whole and as shares."""
     capacity = _capacity(gpus)
     annotations = {
         wellknown.POD_USER: str(pod_user),
         wellknown.POD_NETWORK: "bridge" if has_pod_network else "host",
+        wellknown.MEMORY_LIMITS: "enforced" if enforces_limits else "none",
     }
     if gpus:
         described = [(gpu.id, gpu.memory, gpu.type) for gpu in gpus]

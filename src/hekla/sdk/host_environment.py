@@ -145,6 +145,8 @@ class HostNodes:
     """Who pods run as on nodes of `hekla up`: `owner`, `namespace` or both."""
     foreign: bool
     """All nodes belong to another kind of cluster."""
+    limitless: tuple[str, ...] = ()
+    """Nodes of `hekla up` that do not enforce memory limits."""
 
     @classmethod
     def of(cls, client: SyncClient) -> HostNodes:
@@ -158,12 +160,17 @@ class HostNodes:
             return cls(client.config.server, frozenset({"namespace"}), foreign=False)
         users: set[str] = set()
         known = 0
+        limitless: list[str] = []
         for node in nodes:
             metadata = node["metadata"]
-            user = (metadata.get("annotations") or {}).get(wellknown.POD_USER)
+            notes = metadata.get("annotations") or {}
+            user = notes.get(wellknown.POD_USER)
+            if notes.get(wellknown.MEMORY_LIMITS) == "none":
+                limitless.append(metadata["name"])
             users |= {user} if user else set()
             known += bool(user or wellknown.SIMULATED_NODE in (metadata.get("labels") or {}))
-        return cls(client.config.server, frozenset(users), foreign=bool(nodes) and not known)
+        is_foreign = bool(nodes) and not known
+        return cls(client.config.server, frozenset(users), is_foreign, tuple(limitless))
 
     @property
     def run_as_others(self) -> bool:

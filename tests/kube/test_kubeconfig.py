@@ -81,6 +81,23 @@ def test_missing_configuration_lists_the_searched_places(tmp_path: Path) -> None
         load(environ={"KUBECONFIG": "/no/such"}, home=tmp_path)
 
 
+def test_a_kubeconfig_in_a_directory_of_another_user_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    path = closed / "kubeconfig"
+    path.touch()
+    closed.chmod(0)
+    before = os.geteuid()
+    try:
+        if before == 0:
+            os.seteuid(65534)  # root enters every directory
+        with pytest.raises(ConfigError, match=f"kubeconfig {path}: Permission denied"):
+            load(environ={"KUBECONFIG": str(path)}, home=tmp_path)
+    finally:
+        os.seteuid(before)
+        closed.chmod(0o700)
+
+
 def test_paths_are_relative_to_the_kubeconfig_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,13 +225,13 @@ def load(
         return Kubeconfig([Path(path).expanduser()]).resolve(context)
     if listed := environ.get("KUBECONFIG", ""):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
-        if present := [each for each in paths if each.exists()]:
+        if present := [each for each in paths if _exists(each)]:
             return Kubeconfig(present).resolve(context)
         raise ConfigError(
             f"$KUBECONFIG is {listed!r}, and no such file exists; correct it, or unset it"
         )
     default = (home or Path.home()) / ".kube" / "config"
-    if default.exists():
+    if _exists(default):
         return Kubeconfig([default]).resolve(context)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ=environ, service_account_dir=service_account_dir)
@@ -239,6 +239,14 @@ def load(
         f"no cluster is configured: $KUBECONFIG is not set, {default} does not exist and this is "
         "not a pod; start one here with `hekla up`, or give --kubeconfig"
     )
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a file exists; one in a directory of another user is refused when read."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
 
 
 def in_cluster(

@@ -94,6 +94,15 @@ def test_missing_name_is_a_failure_of_the_verb(tool: Run, verb: str) -> None:
     assert done.err.startswith(f"Failed to {verb} job: job name ")
 
 
+def test_the_name_of_a_job_is_an_argument_too(tool: Run, make_job: Make) -> None:
+    make_job("train")
+    assert "train" in tool("vjobs", "train").out
+    twice = tool("vcancel", "train", "-n", "other")
+    assert (twice.code, "two jobs are named: train, and -n other" in twice.err) == (1, True)
+    assert tool("vsuspend", "train").code == 0
+    assert tool("vcancel", "train").out == "cancel job train successfully\n"
+
+
 def test_vqueues_counts_podgroups(tool: Run) -> None:
     done = tool("vqueues", "-n", "default")
     assert done.lines[0] == (

@@ -6,7 +6,9 @@ Note: as in Volcano, -N is the namespace and -n the name here, the reverse of `v
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 
@@ -41,9 +43,26 @@ from hekla.cli.vcctl.queues import count_cell, counts_of, find_queue
 from hekla.cli.vcctl.submission import DEFAULT_RESOURCES, create, needs_shell, plain_job
 from hekla.kube.resources import JOBS, NAMESPACES, QUEUES
 
-_name = click.option(
-    "-n", "--name", default="", help="Name of the job.", shell_complete=complete_names(JOBS)
-)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _name(function: F) -> F:
+    """Add the name of a job, by -n or as an argument as for Slurm's commands."""
+
+    @wraps(function)
+    def called(*args: Any, word: str | None, name: str, **rest: Any) -> Any:
+        if word and name and word != name:
+            raise click.UsageError(f"two jobs are named: {word}, and -n {name}; give one")
+        return function(*args, name=name or word or "", **rest)
+
+    names = complete_names(JOBS)
+    option = click.option(
+        "-n", "--name", default="", help="Name of the job.", shell_complete=names
+    )(called)
+    argument = click.argument("word", metavar="[NAME]", required=False, shell_complete=names)
+    return argument(option)  # type: ignore[return-value]
+
+
 _namespace = click.option(
     "-N",
     "--namespace",
@@ -180,7 +199,7 @@ def vjobs(
 
 
 @click.command(
-    cls=VcctlCommand, verb="cancel job", examples=["vcancel -n my-job", "vcancel -n my-job -N ml"]
+    cls=VcctlCommand, verb="cancel job", examples=["vcancel my-job", "vcancel -n my-job -N ml"]
 )
 @_name
 @_namespace
@@ -194,7 +213,7 @@ def vcancel(session: Session, name: str, namespace: str) -> None:
 @click.command(
     cls=VcctlCommand,
     verb="suspend job",
-    examples=["vsuspend -n my-job", "vsuspend -n my-job -N ml"],
+    examples=["vsuspend my-job", "vsuspend -n my-job -N ml"],
 )
 @_name
 @_namespace
@@ -206,7 +225,7 @@ def vsuspend(session: Session, name: str, namespace: str) -> None:
 
 
 @click.command(
-    cls=VcctlCommand, verb="resume job", examples=["vresume -n my-job", "vresume -n my-job -N ml"]
+    cls=VcctlCommand, verb="resume job", examples=["vresume my-job", "vresume -n my-job -N ml"]
 )
 @_name
 @_namespace

@@ -14,6 +14,7 @@ import hekla
 import hekla.sdk
 from hekla import (
     AsyncJobHandle,
+    Executor,
     Job,
     Queue,
     Task,
@@ -183,6 +184,13 @@ def test_what_is_no_job_is_refused_with_what_to_pass(admin: SyncClient) -> None:
         submit(2**10, client=admin)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r'a str: pass a Queue, such as create_queue\(Queue\("ml"'):
         create_queue("ml", client=admin)  # type: ignore[arg-type]
+
+
+def test_executor_refuses_numbers_that_run_nothing(admin: SyncClient) -> None:
+    with pytest.raises(ValueError, match="max_workers is 0: at least one pod"):
+        Executor(max_workers=0, client=admin)
+    with pytest.raises(ValueError, match="retries is -1: it is a number of further"):
+        Executor(retries=-1, client=admin)
 
 
 def test_what_is_no_handle_is_refused_with_what_to_pass() -> None:

@@ -137,6 +137,10 @@ class Executor(futures.Executor):
         self._label = {EXECUTOR: secrets.token_hex(6)}
         task = task or Task()
         self._task = replace(task, labels={**task.labels, **self._label})
+        if max_workers is not None and max_workers < 1:
+            raise ValueError(f"max_workers is {max_workers}: at least one pod runs at a time")
+        if retries < 0:
+            raise ValueError(f"retries is {retries}: it is a number of further attempts")
         self._job = Job("", queue=queue, ttl_s=ttl_s, labels=self._label, retries=retries)
         self._max_workers = max_workers
         self._lock = threading.RLock()

@@ -16,7 +16,7 @@ from hekla.kube import kubeconfig
 from hekla.kube.client import Client
 from hekla.kube.resources import JOBS, PODS
 from hekla.kube.sync_client import SyncClient
-from hekla.sdk.array_status import array_status, retries_by_count
+from hekla.sdk.array_status import array_status, failure_of, retries_by_count
 from hekla.sdk.job_retry import names, retry_of
 from hekla.units.objects import Object
 from tests.cli.conftest import Run
@@ -94,6 +94,16 @@ def test_vsub_refuses(tool: Run, flags: tuple[str, ...], want: str) -> None:
     done = tool("vsub", "-n", "sub", *flags)
     assert done.code != 0
     assert want in done.err
+
+
+def test_the_signal_that_ended_an_index_is_named() -> None:
+    def why(code: int, reason: str) -> str:
+        state = {"terminated": {"exitCode": code, "reason": reason}}
+        return failure_of({"status": {"containerStatuses": [{"state": state}]}})
+
+    assert why(139, "Error") == "exit code 139, SIGSEGV"
+    assert why(137, "OOMKilled") == "exit code 137, OOMKilled"
+    assert why(3, "Error") == "exit code 3"
 
 
 def test_status_has_the_indices_by_state_and_the_failures_by_exit_code() -> None:

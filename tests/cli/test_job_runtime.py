@@ -307,6 +307,11 @@ def test_explain_has_a_reason_and_next_step_for_each_state() -> None:
     assert _answer(_job("Failed"), open_queue, [{**failed_pod, "status": evicted}])[0] == (
         "  pod j-w-0 exited with code 3: Evicted: low on disk"
     )
+    crashed = {"exitCode": 139, "reason": "Error"}
+    status = {**failed_pod["status"], "containerStatuses": [{"state": {"terminated": crashed}}]}
+    assert _answer(_job("Failed"), open_queue, [{**failed_pod, "status": status}])[0] == (
+        "  pod j-w-0 exited with code 139: SIGSEGV"
+    )
     used = {"state": {"phase": "Failed", "message": "pod j-w-0 failed, but all 3 retries are used"}}
     assert _answer(_job("Failed", **used), open_queue, [failed_pod]) == [
         "  pod j-w-0 failed, but all 3 retries are used",

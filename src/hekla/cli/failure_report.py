@@ -5,7 +5,6 @@ Of an array it prints the failed indices by exit code.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,17 +12,13 @@ from typing import Any, Final
 
 from hekla.api import arrays
 from hekla.sdk.array_status import failure_lines
+from hekla.sdk.exit_codes import NOT_FOUND, signal_of
 from hekla.units.objects import Object
 
 MAX_SHOWN: Final = 10
-BY_SIGNAL: Final = 128
-"""Exit codes of processes that a signal ended are larger by this."""
 OOM_KILLED: Final = "OOMKilled"
 START_ERROR: Final = "StartError"
-NOT_FOUND: Final = 127
-"""The exit code of a shell that does not find a program."""
 TAIL_LINES: Final = 10
-_SIGNALS: Final = frozenset(map(int, signal.Signals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +37,7 @@ class FailedContainer:
     @property
     def signal(self) -> str:
         """The signal that ended it, such as `SIGSEGV`; empty if it exited."""
-        number = (self.exit_code or 0) - BY_SIGNAL
-        return signal.Signals(number).name if number in _SIGNALS else ""
+        return signal_of(self.exit_code or 0)
 
     @property
     def why(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from hekla.api import arrays, wellknown
 from hekla.api.wellknown import PodPhase
+from hekla.sdk.exit_codes import signal_of
 from hekla.units.objects import Object
 
 NOT_STARTED: Final = "not started"
@@ -79,8 +80,9 @@ def failure_of(pod: Object) -> str:
         ended = (one.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             reason = ended.get("reason") or ""
-            code = f"exit code {ended['exitCode']}"
-            return code if reason in ("", "Error") else f"{code}, {reason}"
+            if reason in ("", "Error"):
+                reason = signal_of(ended["exitCode"])
+            return ", ".join(filter(None, (f"exit code {ended['exitCode']}", reason)))
     return str(status.get("reason") or "unknown reason")
 
 

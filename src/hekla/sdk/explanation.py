@@ -22,6 +22,7 @@ from hekla.api.wellknown import (
 )
 from hekla.sdk import job_phases, pending_reasons
 from hekla.sdk.array_status import array_status, failure_lines
+from hekla.sdk.exit_codes import signal_of
 from hekla.units.objects import Object
 
 
@@ -163,6 +164,8 @@ def _failed_container(pods: Sequence[Object]) -> str:
                 # The reason of the pod says why it was ended, such as Evicted.
                 own = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
                 why = own or ended.get("message") or ended.get("reason") or ""
+                if why == "Error":
+                    why = signal_of(ended["exitCode"]) or why
                 text = f"pod {pod['metadata']['name']} exited with code {ended['exitCode']}"
                 return f"{text}: {why}" if why else text
     return ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from hekla.sdk.async_handle import AsyncJobHandle
+from hekla.sdk.exit_codes import NOT_FOUND
 from hekla.sdk.functions import calls
 from hekla.sdk.functions.results import Outcome, is_result, outcome_in
 from hekla.sdk.handle import JobHandle
@@ -15,8 +16,6 @@ from hekla.sdk.logs import LogLine
 from hekla.units.objects import Object
 
 T = TypeVar("T")
-NOT_FOUND: Final = 127
-"""The exit code of a shell that does not find a program."""
 
 
 class FunctionJob(JobHandle, Generic[T]):

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test frameworks faults clients prometheus fidelity laws conformance volcano-e2e differential crash lint types sbom audit attack bench bench-cluster bench-scale changelog clean lock
+.PHONY: setup run test frameworks faults clients prometheus kubelet fidelity laws conformance volcano-e2e differential crash lint types sbom audit attack bench bench-cluster bench-scale changelog clean lock
 
 setup: $(STAMP)
 
@@ -42,6 +42,10 @@ clients: setup
 # What is asked of Prometheus, asked of a real one; builds it first (some 10 minutes).
 prometheus: setup
 	$(BIN)/python -m pytest -n 0 -m prometheus tests/scheduler
+
+# Two real kubelets with real containers on this machine; needs root, builds them first (10 minutes).
+kubelet: setup
+	$(BIN)/python -m pytest -n 0 -m kubelet tests/realkube/kubelet
 
 # Decisions on generated clusters compared with the real Volcano's; builds it first (10 minutes).
 WORLDS ?= 2000

@@ -18,6 +18,7 @@ PACKAGES: Final = {
     "skopeo": ("skopeo", "libgpgme11", "libassuan0", "libgpg-error0", "libdevmapper1.02.1"),
     "docker-registry": ("docker-registry",),
     "busybox": ("busybox-static",),
+    "runc": ("runc", "libseccomp2"),
 }
 """By program: the package, and libraries that a minimal system lacks."""
 
@@ -77,7 +78,8 @@ def _write_start(start: Path, root: Path, name: str) -> None:
     """Write the program's place in PATH, which finds its libraries. Last, so that it is whole."""
     places = sorted([*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")])
     libraries = ":".join(map(str, places))
-    binary = next(path for path in (root / "usr/bin" / name, root / "bin" / name) if path.exists())
+    folders = (root / folder for folder in ("usr/bin", "bin", "usr/sbin"))
+    binary = next(folder / name for folder in folders if (folder / name).exists())
     start.parent.mkdir(exist_ok=True)
     partial = start.with_suffix(".new")
     partial.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{libraries}" exec "{binary}" "$@"\n')

@@ -103,7 +103,7 @@ class Site:
         self.client = SyncClient(self._target, component="test")
         self.admission = Part(self._admission) if name == "real" else None
         if self.admission is not None:
-            until(lambda: backends._is_admitting(self.client))
+            until(lambda: backends.is_admitting(self.client))
         self.controllers = Part(self._controllers)
         self._scheduler = Part(self._schedule)
 
@@ -153,7 +153,7 @@ class Site:
 
     def restart_admission(self) -> None:
         self.admission = Part(self._admission)
-        until(lambda: backends._is_admitting(self.client))
+        until(lambda: backends.is_admitting(self.client))
 
     def stop(self) -> None:
         for part in (self._scheduler, self.controllers, self.admission):
@@ -301,7 +301,7 @@ def embedded(directory: Path) -> Iterator[Site]:
 @contextlib.contextmanager
 def real(directory: Path) -> Iterator[Site]:
     with KubeCluster(directory, controllers=True) as cluster:
-        backends._install(cluster)
+        backends.install(cluster)
         site = Site("real", cluster.kubeconfig)
         try:
             yield site

@@ -95,7 +95,7 @@ def embedded(directory: Path) -> Iterator[Backend]:
 def real(directory: Path) -> Iterator[Backend]:
     """Kubernetes, with hekla's CRDs and webhooks."""
     with KubeCluster(directory, controllers=True) as cluster:
-        _install(cluster)
+        install(cluster)
         yield from _with_components(Backend("real", cluster.kubeconfig), admission=True)
 
 
@@ -103,7 +103,7 @@ def real(directory: Path) -> Iterator[Backend]:
 def real_server(directory: Path) -> Iterator[Path]:
     """Kubernetes with hekla's CRDs and webhooks, without scheduler and controllers."""
     with KubeCluster(directory) as cluster:
-        _install(cluster)
+        install(cluster)
         with running(cluster.kubeconfig, admission=True, controllers=False):
             with cluster.client() as client:
                 for name in (wellknown.ROOT_QUEUE, wellknown.DEFAULT_QUEUE):
@@ -112,7 +112,8 @@ def real_server(directory: Path) -> Iterator[Path]:
             yield cluster.kubeconfig
 
 
-def _install(cluster: KubeCluster) -> None:
+def install(cluster: KubeCluster) -> None:
+    """Define hekla's kinds."""
     with cluster.client() as client:
         for body in crds.load():
             client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
@@ -131,7 +132,7 @@ def _serves_our_kinds(client: SyncClient) -> bool:
         return False
 
 
-def _is_admitting(client: SyncClient) -> bool:
+def is_admitting(client: SyncClient) -> bool:
     """Return whether the server calls both types of webhooks, which takes some time."""
     queue: dict[str, Any] = {"metadata": {"name": "asked-for-nothing"}, "spec": {"weight": 1}}
     if "reclaimable" not in client.create(QUEUES, queue, dry_run=True)["spec"]:
@@ -149,11 +150,11 @@ def _with_components(backend: Backend, *, admission: bool) -> Iterator[Backend]:
         for number in range(NODE_COUNT):
             client.create(NODES, node_manifest(f"node-{number}", cpu=NODE_CPU))
         with running(backend.kubeconfig, admission=admission):
-            until(lambda: _is_open(client))
+            until(lambda: is_open(client))
             yield backend
 
 
-def _is_open(client: SyncClient) -> bool:
+def is_open(client: SyncClient) -> bool:
     found: Any = client.find(QUEUES, wellknown.DEFAULT_QUEUE)
     return found is not None and (found.get("status") or {}).get("state") == "Open"
 
@@ -183,7 +184,7 @@ def running(config: Path, *, admission: bool, controllers: bool = True) -> Itera
     try:
         if admission:
             with SyncClient(kubeconfig.load(config)) as client:
-                until(lambda: _is_admitting(client))
+                until(lambda: is_admitting(client))
         yield
     finally:
         loop.call_soon_threadsafe(stop.set)

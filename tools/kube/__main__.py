@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tools.kube.cluster import KubeCluster
 from tools.kube.gobuild import ensure
+from tools.kube.kubelets import KubeletCluster, missing
 from tools.kube.parts import PARTS
 from tools.kube.processes import stop_recorded
 
@@ -23,6 +24,9 @@ def main() -> None:
     up.add_argument("--nodes", type=int, default=3)
     up.add_argument("--cpu", default="8")
     up.add_argument("--memory", default="32Gi")
+    up.add_argument(
+        "--kubelets", type=int, default=0, help="with so many real nodes instead of simulated ones"
+    )
     up.add_argument("--controllers", action="store_true", help="with the controller manager")
     up.set_defaults(run=_up)
     down = commands.add_parser("down", help="stop the cluster of a directory")
@@ -46,9 +50,21 @@ def _up(arguments: argparse.Namespace) -> None:
     if (arguments.dir / "processes.json").exists():
         raise SystemExit(f"{arguments.dir} has a cluster: stop it with down, then remove it")
     where = arguments.dir.resolve()
+    if arguments.kubelets:
+        _up_with_kubelets(where, arguments.kubelets)
+        return
     cluster = KubeCluster(where, controllers=arguments.controllers, outlive=True)
     cluster.start()
     cluster.add_nodes(arguments.nodes, cpu=arguments.cpu, memory=arguments.memory)
+    cluster.processes.forget()
+    print(cluster.kubeconfig)
+
+
+def _up_with_kubelets(where: Path, count: int) -> None:
+    if reason := missing():
+        raise SystemExit(reason)
+    cluster = KubeletCluster(where, kubelets=count, outlive=True)
+    cluster.start()
     cluster.processes.forget()
     print(cluster.kubeconfig)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,6 +47,17 @@ _AUDIT = {
     "omitStages": ["RequestReceived", "ResponseStarted"],
 }
 _AUDIT_RULES: Sequence[Mapping[str, Any]] = ({"level": "Metadata"},)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an API server listens, and under which addresses it is reached."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any free port."""
+    names: tuple[str, ...] = ("127.0.0.1", "localhost")
+    advertised: str = "127.0.0.1"
 
 
 def parts_for(*, controllers: bool = False) -> tuple[Part, ...]:
@@ -76,6 +88,7 @@ class KubeCluster:
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
+        self.server_kubeconfig = self.kubeconfig  # of the processes of the cluster
         self.audit_log = directory / "audit.log"
         self.processes = Processes(directory, outlive=outlive)
         self._controllers = controllers
@@ -84,6 +97,7 @@ class KubeCluster:
         self._server_flags = tuple(server_flags)
         self._controller_flags = tuple(controller_flags)
         self._audit = {**_AUDIT, "rules": list(audit_rules)}
+        self._address = Address()
 
     def __enter__(self) -> Self:
         self.start()
@@ -97,15 +111,11 @@ class KubeCluster:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._write_secrets()
         try:
+            self._prepare()
             self._start_servers(programs)
-            start_kwok(
-                self.processes,
-                self.kubeconfig,
-                node_leases=self._node_leases,
-                stages=self._stages,
-            )
             if self._controllers:
                 self._start_controllers(programs[CONTROLLER_MANAGER.name])
+            self._start_nodes()
         except BaseException:
             self.stop()
             raise
@@ -130,12 +140,24 @@ class KubeCluster:
                 client.create(NODES, node_manifest(name, **shape))
         return names
 
+    def _prepare(self) -> None:
+        """Do what the servers need first."""
+
+    def _start_nodes(self) -> None:
+        start_kwok(
+            self.processes, self.kubeconfig, node_leases=self._node_leases, stages=self._stages
+        )
+
+    def _server_of_clients(self, port: int) -> str:
+        """Return the address that the kubeconfig names."""
+        return f"https://127.0.0.1:{port}"
+
     # --- the parts ----------------------------------------------------------------------------
 
     def _write_secrets(self) -> None:
         now = time.time()
         authority = new_authority(now, "hekla-test-kubernetes")
-        serving = new_serving(authority, ["127.0.0.1", "localhost"], now, subject="kube-apiserver")
+        serving = new_serving(authority, self._address.names, now, subject="kube-apiserver")
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self._token = secrets.token_hex(24)
         self._ca = authority.certificate
@@ -162,7 +184,7 @@ class KubeCluster:
     def _start_servers(self, programs: Mapping[str, Path]) -> None:
         """Retry: a free port may be taken before it is used."""
         for attempt in range(_TRIES):
-            etcd, port = f"http://127.0.0.1:{free_port()}", free_port()
+            etcd, port = f"http://127.0.0.1:{free_port()}", self._address.port or free_port()
             try:
                 self.etcd = etcd
                 self._start_etcd(programs[ETCD.name], etcd)
@@ -187,7 +209,8 @@ class KubeCluster:
         here = self.directory
         words: list[str | Path] = [
             program, f"--etcd-servers={etcd}", f"--secure-port={port}",
-            "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            f"--bind-address={self._address.host}",
+            f"--advertise-address={self._address.advertised}",
             f"--tls-cert-file={here / 'server.crt'}",
             f"--tls-private-key-file={here / 'server.key'}",
             f"--token-auth-file={here / 'tokens.csv'}", "--authorization-mode=RBAC",
@@ -205,10 +228,11 @@ class KubeCluster:
             # No controller creates the account `default`, or removes the taint of a ready node.
             words.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
         self.processes.start("kube-apiserver", words)
-        kubeconfig.write_kubeconfig(
-            self.kubeconfig, f"https://127.0.0.1:{port}", self._ca.decode(), self._token, "real"
-        )
+        self._write_kubeconfig(self.kubeconfig, self._server_of_clients(port))
         self.processes.wait_for("kube-apiserver", self._is_ready)
+
+    def _write_kubeconfig(self, path: Path, server: str) -> None:
+        kubeconfig.write_kubeconfig(path, server, self._ca.decode(), self._token, "real")
 
     def _is_ready(self) -> bool:
         config = kubeconfig.load(self.kubeconfig)
@@ -221,7 +245,7 @@ class KubeCluster:
     def _start_controllers(self, program: Path) -> None:
         here = self.directory
         words: list[str | Path] = [
-            program, "--kubeconfig", self.kubeconfig, "--leader-elect=false",
+            program, "--kubeconfig", self.server_kubeconfig, "--leader-elect=false",
             f"--service-account-private-key-file={here / 'accounts.key'}",
             f"--root-ca-file={here / 'ca.crt'}", "--use-service-account-credentials",
             "--bind-address=127.0.0.1", f"--secure-port={free_port()}",

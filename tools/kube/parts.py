@@ -10,6 +10,9 @@ _HERE = Path(__file__).parent
 _KUBERNETES = "k8s.io/kubernetes"
 _HELM = "helm.sh/helm/v3"
 _KWOK = "sigs.k8s.io/kwok"
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CNI = "github.com/containernetworking/plugins"
+_COREDNS = "github.com/coredns/coredns"
 
 
 _VERSION = "k8s.io/component-base/version"
@@ -47,6 +50,39 @@ HELM = Part(
     (f"{_HELM}/internal/version.version={{version}}",),
 )
 
+KUBELET = _kubernetes("kubelet")
+
+
+def _containerd(name: str) -> Part:
+    stamp = f"{_CONTAINERD}/version.Version={{version}}"
+    return Part(name, _HERE / "containerd", _CONTAINERD, f"{_CONTAINERD}/cmd/{name}", (stamp,))
+
+
+CONTAINERD = _containerd("containerd")
+CTR = _containerd("ctr")
+SHIM = _containerd("containerd-shim-runc-v2")
+
+
+def _cni(kind: str, name: str) -> Part:
+    return Part(name, _HERE / "cni", _CNI, f"{_CNI}/plugins/{kind}/{name}")
+
+
+CNI = (_cni("main", "ptp"), _cni("main", "loopback"), _cni("ipam", "host-local"))
+COREDNS = Part("coredns", _HERE / "coredns", _COREDNS, "./server")
+
+NODE_PARTS = (KUBELET, CONTAINERD, CTR, SHIM, *CNI, COREDNS)
+"""What runs nodes with real containers, beside runc from its Debian package."""
+
 PARTS = {
-    part.name: part for part in (ETCD, APISERVER, KWOK, CONTROLLER_MANAGER, SCHEDULER, HELM, E2E)
+    part.name: part
+    for part in (
+        ETCD,
+        APISERVER,
+        KWOK,
+        CONTROLLER_MANAGER,
+        SCHEDULER,
+        HELM,
+        E2E,
+        *NODE_PARTS,
+    )
 }

@@ -60,21 +60,43 @@ class Processes:
 
     def __init__(self, directory: Path, *, outlive: bool = False) -> None:
         self._directory = directory
+        self._outlive = outlive
+        self._entry: tuple[str, ...] = ()
         # If the test runner is killed, the kernel stops the processes.
         self._leash = [] if outlive else leash()
         self._ours: dict[str, subprocess.Popen[bytes]] = {}
+        self._words: dict[str, list[str]] = {}
 
-    def start(self, name: str, words: Sequence[str | Path]) -> None:
-        command = [*self._leash, *(str(word) for word in words)]
+    def enter(self, entry: Sequence[str]) -> None:
+        """Start programs with this prefix from now on; it replaces itself by the program."""
+        self._entry = tuple(entry)
+
+    def start(
+        self,
+        name: str,
+        words: Sequence[str | Path],
+        *,
+        cleans_up: bool = False,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Start a program.
+
+        One that `cleans_up` is not killed with this process: its standard input ends then.
+        """
+        command = [str(word) for word in words]
+        if not cleans_up:
+            command = [*self._leash, *self._entry, *command]
         with self.log(name).open("ab") as log:
             self._ours[name] = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if cleans_up and not self._outlive else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._directory,
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
+        self._words[name] = [str(word) for word in words]
         self._record()
 
     def pids(self) -> dict[str, int]:
@@ -102,6 +124,8 @@ class Processes:
     def stop(self, name: str) -> None:
         process = self._ours.pop(name, None)
         if process is not None:
+            if process.stdin is not None:
+                process.stdin.close()
             process.terminate()
             try:
                 process.wait(STOP_LIMIT_S)
@@ -113,12 +137,11 @@ class Processes:
     def restart(self, name: str, *, kill: bool = False) -> None:
         """Restart with the same command, after SIGKILL or SIGTERM."""
         process = self._ours[name]
-        assert isinstance(process.args, list)
         if kill:
             process.kill()
             process.wait()
         self.stop(name)
-        self.start(name, process.args[len(self._leash) :])
+        self.start(name, self._words[name])
 
     def stop_all(self) -> None:
         for name in reversed(list(self._ours)):
@@ -136,8 +159,7 @@ class Processes:
             process.returncode = 0  # no ResourceWarning
 
     def _record(self) -> None:
-        skip = len(self._leash)
-        running = [(p.pid, p.args[skip]) for p in self._ours.values() if isinstance(p.args, list)]
+        running = [(p.pid, self._words[name][0]) for name, p in self._ours.items()]
         (self._directory / "processes.json").write_text(json.dumps(running))
 
 

@@ -62,6 +62,8 @@ class NodeSettings:
             "memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"
         }
     )  # fmt: skip
+    eviction_soft: Mapping[str, str] = field(default_factory=dict)
+    """The same after one second. It may be more than the node has, and is not subtracted."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -135,7 +137,7 @@ class Node:
 
     def kill_kubelet(self) -> None:
         """Kill the kubelet; containerd and the containers run on."""
-        for child in guard.children(self._cluster.processes.pids()[self._kubelet]):
+        for child in guard.children(self._cluster.processes.pids().get(self._kubelet, 0)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         self._cluster.processes.stop(self._kubelet)
@@ -252,6 +254,9 @@ class Node:
             "oomScoreAdj": 0,  # lowering it needs CAP_SYS_RESOURCE
             "makeIPTablesUtilChains": False,
             "evictionHard": dict(self._settings.eviction_hard),
+            "evictionSoft": dict(self._settings.eviction_soft),
+            "evictionSoftGracePeriod": dict.fromkeys(self._settings.eviction_soft, "1s"),
+            "evictionMaxPodGracePeriod": 1,
             "evictionPressureTransitionPeriod": "5s",
             "nodeStatusUpdateFrequency": "2s",
             "nodeLeaseDurationSeconds": 8,

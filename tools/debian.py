@@ -18,6 +18,17 @@ PACKAGES: Final = {
     "skopeo": ("skopeo", "libgpgme11", "libassuan0", "libgpg-error0", "libdevmapper1.02.1"),
     "docker-registry": ("docker-registry",),
     "busybox": ("busybox-static",),
+    "debootstrap": ("debootstrap",),
+    "buildah": (
+        "buildah",
+        "golang-github-containers-common",
+        "golang-github-containers-image",
+        "libgpgme11",
+        "libassuan0",
+        "libgpg-error0",
+        "libdevmapper1.02.1",
+        "libseccomp2",
+    ),
     "runc": ("runc", "libseccomp2"),
 }
 """By program: the package, and libraries that a minimal system lacks."""
@@ -31,7 +42,7 @@ def program(name: str) -> Path:
     """Return the path of a program; fetch its package first if it is missing."""
     if found := shutil.which(name):
         return Path(found)
-    where = _cache()
+    where = cache_dir()
     where.mkdir(parents=True, exist_ok=True)
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -43,7 +54,7 @@ def program(name: str) -> Path:
 
 def static_busybox() -> Path:
     """Return a busybox that needs no libraries, for images."""
-    where = _cache()
+    where = cache_dir()
     where.mkdir(parents=True, exist_ok=True)
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +63,7 @@ def static_busybox() -> Path:
     return where / "busybox" / "bin" / "busybox"
 
 
-def _cache() -> Path:
+def cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "hekla" / "debian"
 

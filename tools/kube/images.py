@@ -9,6 +9,7 @@ import platform
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
+from typing import BinaryIO
 
 from tools import debian
 
@@ -31,12 +32,16 @@ def busybox_archive(
             *(f"{key}={value}" for key, value in (environment or {}).items()),
         ],
     }
-    return archive(name, _busybox_layer(files or {}), config)
+    layer, buffer = io.BytesIO(_busybox_layer(files or {})), io.BytesIO()
+    write_archive(buffer, name, layer, config)
+    return buffer.getvalue()
 
 
-def archive(name: str, layer: bytes, config: Mapping[str, object]) -> bytes:
-    """Return an image of one layer as `docker save` writes it."""
-    digest = hashlib.sha256(layer).hexdigest()
+def write_archive(
+    target: BinaryIO, name: str, layer: BinaryIO, config: Mapping[str, object]
+) -> None:
+    """Write an image of one layer as `docker save` does."""
+    digest = hashlib.file_digest(layer, "sha256").hexdigest()  # type: ignore[arg-type]
     described = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
@@ -44,12 +49,13 @@ def archive(name: str, layer: bytes, config: Mapping[str, object]) -> bytes:
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
     table = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        _add(tar, "layer.tar", layer)
+    with tarfile.open(fileobj=target, mode="w") as tar:
+        entry = tarfile.TarInfo("layer.tar")
+        entry.size = layer.seek(0, io.SEEK_END)
+        layer.seek(0)
+        tar.addfile(entry, layer)
         _add(tar, "config.json", json.dumps(described).encode())
         _add(tar, "manifest.json", json.dumps(table).encode())
-    return buffer.getvalue()
 
 
 def _busybox_layer(files: Mapping[str, str]) -> bytes:

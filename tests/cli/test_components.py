@@ -144,6 +144,14 @@ def test_invalid_flags_are_rejected(case: str, cluster: Path) -> None:
     assert want in said.output
 
 
+@pytest.mark.parametrize("words", [["-v=4"], ["-v", "4"], ["-v4"], ["--v=4"]])
+def test_log_level_is_written_as_in_go(words: list[str]) -> None:
+    for command in (component_commands.scheduler, component_commands.controllers):
+        assert command.make_context(command.name, [*words]).params["verbosity"] == 4
+    said = CliRunner().invoke(main, ["scheduler", "-v=much"])
+    assert (said.exit_code, "'much' is not a valid integer" in said.output) == (2, True)
+
+
 @pytest.mark.parametrize("flag", [*component_commands.UNSUPPORTED, "controllers"])
 def test_unsupported_volcano_flags_are_rejected_with_the_reason(flag: str) -> None:
     if flag == "controllers":

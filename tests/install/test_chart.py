@@ -58,6 +58,8 @@ VALUES: dict[str, Object] = {
             "grafana_dashboard_enable": True,
             "enabled_controllers": "*,-gc-controller",
             "controller_worker_threads": 7,
+            "scheduler_log_level": 4,
+            "controller_log_level": 5,
             "common_labels": {"team": "platform"},
             "scheduler_podLabels": {"a": "b"},
             "network_policy_metrics_from": [{"namespaceSelector": {}}],

@@ -132,6 +132,14 @@ def history_bounds(function: F) -> F:
     return function
 
 
+class _LogLevel(click.IntRange):
+    """A number after `-v`, also as Go writes it: `-v=4`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number: Any = value.removeprefix("=") if isinstance(value, str) else value
+        return super().convert(number, param, ctx)
+
+
 _file = click.Path(path_type=Path, dir_okay=False)
 _COMMON_OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
     click.option(
@@ -211,8 +219,9 @@ _COMMON_OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
     ),
     click.option(
         "-v",
+        "--v",
         "verbosity",
-        type=click.IntRange(0, 10),
+        type=_LogLevel(0, 10),
         default=0,
         help="Log level; 4 and above: debug.",
     ),

@@ -17,8 +17,9 @@ from hekla.api.wellknown import RUN_DIRECTORY
 from hekla.images.platforms import this_machine
 from hekla.images.store import ImageStore
 from hekla.images.tree import remove_tree
-from hekla.kube.resources import EVENTS, PODS, SECRETS
+from hekla.kube.resources import EVENTS, PODS, RUNTIME_CLASSES, SECRETS
 from hekla.nodeagent import sandbox
+from hekla.nodeagent.images import Environment, Images
 from hekla.nodeagent.security_context import PodUser
 from hekla.nodeagent.uid_ranges import user_namespace_support
 from hekla.units.objects import Object
@@ -547,3 +548,36 @@ async def test_stop_signal_of_the_image_ends_the_container(
     assert lab.agent is not None
     await lab.agent.abort(20)
     assert await lab.logs("p") == "up\ngot it\n"
+
+
+async def test_runtime_class_decides_between_programs_and_images(
+    machine: Machine, image_store: ImageStore, real: RealRegistry, skopeo: str, busybox: bytes
+) -> None:
+    await restart(machine, image_store, skopeo)
+    reference = real.push("classes:1", build(busybox))
+    table = Images([(str(reference), Environment())])
+    await machine.stop_agent()
+    machine.start_agent(images=table, image_store=image_store, skopeo_path=skopeo)
+    for name, spec, want in (
+        ("mapped", {}, "host\n"),
+        ("process", {"runtimeClassName": "process"}, "host\n"),
+        ("oci", {"runtimeClassName": "oci"}, "image\n"),
+    ):
+        script = "[ -e /bin/setuid-id ] && echo image || echo host"
+        await run(machine, name, reference, "sh", "-c", script, **spec)
+        assert await machine.logs(name) == want
+    other = {"image": str(real.push("other:1", build(busybox)))}
+    await machine.run_pod("p", "true", container=other, runtimeClassName="process")
+    pod = await machine.until("p", lambda p: bool(waiting(p).get("message")))
+    assert waiting(pod)["reason"] == "ImageNotMapped"
+
+
+async def test_handler_that_this_node_lacks_is_named(machine: Machine) -> None:
+    kata = {"metadata": {"name": "vm"}, "handler": "kata"}
+    await machine.client.create(RUNTIME_CLASSES, kata)
+    await machine.run_pod("p", "true", runtimeClassName="vm")
+    pod = await machine.until("p", lambda p: bool(waiting(p).get("message")))
+    assert waiting(pod)["reason"] == "FailedCreatePodSandBox"
+    assert 'no runtime for "kata" is configured' in waiting(pod)["message"]
+    assert "oci" in waiting(pod)["message"]
+    assert "FailedCreatePodSandBox" in [each["reason"] for each in await events(machine, "p")]

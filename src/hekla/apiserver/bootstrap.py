@@ -1,4 +1,5 @@
-"""Bootstrap objects of a cluster: namespaces, roles and Volcano's CustomResourceDefinitions.
+"""Bootstrap objects of a cluster: namespaces, roles, classes and Volcano's
+CustomResourceDefinitions.
 
 Runs at each start and adds only what is missing: an upgrade brings new roles and definitions, and
 an administrator's changes stay.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hekla.api import crds, wellknown
+from hekla.api import crds, runtime_classes, wellknown
 from hekla.api.volcano.queues import BUILTIN_QUEUES, builtin_queue
 from hekla.apiserver import default_roles, errors
 from hekla.apiserver.registry.options import Options
@@ -41,6 +42,7 @@ def _initial_objects() -> list[Object]:
                 "description": "for parts of the system that must keep running",
             }
         )
+    made += map(runtime_classes.runtime_class, runtime_classes.HANDLERS)
     return made
 
 

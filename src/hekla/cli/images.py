@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from hekla.api.runtime_classes import OCI, PROCESS
 from hekla.cli import terminal
 from hekla.cli.history import memory, show_rows
 from hekla.images.errors import ImageError, InvalidImage
@@ -147,8 +148,15 @@ def _only_name(store: ImageStore, image: Image) -> str:
     return tagged[0] if len(tagged) == 1 else ""
 
 
-def support(data_dir: Path, user: PodUser) -> str:
-    """Return the line of `hekla status`: whether images run here, and what is missing."""
+def runtimes(data_dir: Path, user: PodUser) -> dict[str, str]:
+    """Return the runtimes of `hekla status`: what each runs here, and what is missing."""
+    return {
+        PROCESS: "programs of this machine: `host`, and what images.toml maps",
+        OCI: _oci(data_dir, user),
+    }
+
+
+def _oci(data_dir: Path, user: PodUser) -> str:
     where, isolation = data_dir / IMAGES_DIRECTORY, sandbox.isolation_support().isolation
     namespace = create_user_namespace(FIRST) if user == "namespace" else None
     try:
@@ -160,9 +168,9 @@ def support(data_dir: Path, user: PodUser) -> str:
         if namespace is not None:
             os.close(namespace)
     if problem:
-        return f"only those of images.toml: {problem}"
+        return f"does not run here: {problem}"
     program = shutil.which("skopeo")
     if program is None:
-        return "loaded ones (`hekla image load`); install skopeo to pull from registries"
+        return "loaded images (`hekla image load`); install skopeo to pull from registries"
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    return f"run here; pulled by {done.stdout.strip() or program}"
+    return f"images, pulled by {done.stdout.strip() or program}"

@@ -406,7 +406,8 @@ def status(data_dir: Path | None) -> int:
     terminal.echo(
         f"  users     {users if machine.pod_user == 'namespace' else 'the one of `hekla up`'}"
     )
-    terminal.echo(f"  images    {images.support(where, machine.pod_user)}")
+    for name, text in images.runtimes(where, machine.pod_user).items():
+        terminal.echo(f"  runtime   {name}: {text}")
     for gap in boundary_gaps(machine):
         terminal.echo(f"  not kept apart: {gap}")
     for name in sorted({name for state in states.values() for name in state.custom_plugins}):

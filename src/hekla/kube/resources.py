@@ -108,6 +108,7 @@ REPLICATION_CONTROLLERS = _spaced("v1", "replicationcontrollers", "ReplicationCo
 
 # other groups of Kubernetes
 LEASES = _spaced("coordination.k8s.io/v1", "leases", "Lease")
+RUNTIME_CLASSES = _cluster("node.k8s.io/v1", "runtimeclasses", "RuntimeClass")
 PRIORITY_CLASSES = _cluster("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass")
 POD_DISRUPTION_BUDGETS = _spaced("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 DEPLOYMENTS = _spaced("apps/v1", "deployments", "Deployment")

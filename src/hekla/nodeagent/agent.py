@@ -269,6 +269,7 @@ class Agent:
             node=node,
             report=self._api.report_status,
             fetch_sources=self._api.fetch_sources,
+            fetch_handler=self._api.fetch_handler,
             event=self._api.emit_event,
         )
 

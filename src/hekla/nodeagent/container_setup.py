@@ -54,14 +54,7 @@ from hekla.nodeagent.image_config import (
     image_directory,
     image_variables,
 )
-from hekla.nodeagent.image_pulls import (
-    ADVICE,
-    Changed,
-    ImageUnavailable,
-    ImageWaits,
-    NodeImages,
-    PodImages,
-)
+from hekla.nodeagent.image_pulls import Changed, ImageWaits, NodeImages, PodImages
 from hekla.nodeagent.images import (
     Environment,
     ImageTable,
@@ -71,6 +64,7 @@ from hekla.nodeagent.images import (
 )
 from hekla.nodeagent.kept_logs import KeptLogs
 from hekla.nodeagent.network import BridgeNetwork, NetworkError
+from hekla.nodeagent.programs import FetchHandler, PodPrograms, UnknownRuntime
 from hekla.nodeagent.sandbox import Command, ImageRoot, Mount, Rights, Surroundings
 from hekla.nodeagent.security_context import (
     RANGE_SIZE,
@@ -96,6 +90,8 @@ ROOT_KIND = "root"
 """The kind of the directory with what a run of an image has changed."""
 LONG_S = 3600.0
 """For what reports by itself that it has changed."""
+NO_SANDBOX = "FailedCreatePodSandBox"
+"""The kubelet's reason if it has no runtime of the handler of a RuntimeClass."""
 MARK = "HEKLA_UP"
 """The variable by which an agent finds a process whose start was not recorded."""
 
@@ -130,6 +126,7 @@ class NodeContext:
     report: Callable[[Object, Object], Awaitable[None]]
     """(pod, status): write the status."""
     fetch_sources: Callable[[Object], Awaitable[Sources]]
+    fetch_handler: FetchHandler
     event: Callable[[Object, Literal["Normal", "Warning"], str, str], None]
     """(pod, type, reason, message)"""
 
@@ -176,6 +173,7 @@ class ContainerSetup:
         """The environment or image with which each container was started."""
         node = context.node_images
         self._images = None if node is None else PodImages(pod, node, context.event)
+        self._programs = PodPrograms(pod, context.images, self._images, context.fetch_handler)
 
     def path(self, container: str, attempt: int, kind: str) -> Path:
         """Return a file of one run of a container: its log, exit code, …"""
@@ -227,7 +225,7 @@ class ContainerSetup:
         try:
             self._allocate_gpus()
             await self.prepare()
-            programs = await self._programs(container, changed)
+            programs = await self._programs.find(container, changed)
             if isinstance(programs, Image):
                 await asyncio.to_thread(self._make_writable, container["name"], attempt)
             return self._launch_spec(container, attempt, programs)
@@ -247,25 +245,13 @@ class ContainerSetup:
             raise CannotStart("CreateContainerError", str(error)) from error
         except NotMapped as error:
             raise CannotStart("ImageNotMapped", str(error)) from error
+        except UnknownRuntime as error:
+            raise CannotStart(NO_SANDBOX, str(error)) from error
         except NetworkError as error:
             message = f"the pod network cannot be created: {error}"
             raise CannotStart("CreateContainerConfigError", message) from error
         except OSError as error:
             raise CannotStart("CreateContainerError", str(error)) from error
-
-    async def _programs(self, container: Object, changed: Changed) -> Environment | Image:
-        """Return what a container runs: what the table maps its image to, else the image."""
-        try:
-            return self._context.images.resolve(container["image"])
-        except NotMapped as error:
-            if self._images is None:
-                raise
-            if problem := await self._images.node.problem():
-                raise NotMapped(f"{error}; images do not run here: {problem}") from error
-            try:
-                return await self._images.require(container, changed)
-            except ImageUnavailable:
-                raise NotMapped(f"{error}; {ADVICE}") from error
 
     def _launch_spec(
         self, container: Object, attempt: int, programs: Environment | Image

@@ -9,7 +9,7 @@ from typing import Literal
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.recorder import EventRecorder, reference
-from hekla.kube.resources import CONFIGMAPS, PODS, SECRETS
+from hekla.kube.resources import CONFIGMAPS, PODS, RUNTIME_CLASSES, SECRETS
 from hekla.nodeagent.environment import Sources
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.units.clock import Clock
@@ -67,6 +67,11 @@ class PodApi:
             if secret is not None:
                 found.append(secret)
         return found
+
+    async def fetch_handler(self, name: str) -> str | None:
+        """Return the handler of a RuntimeClass; None if there is no such class."""
+        found = await self._client.find(RUNTIME_CLASSES, name)
+        return None if found is None else str(found["handler"])
 
     async def finish_deletion(self, pod: Object) -> None:
         """Delete the object of a terminating pod that has ended here."""

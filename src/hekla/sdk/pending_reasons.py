@@ -45,6 +45,7 @@ _REPEATING_EVENTS: Final = frozenset(
         "InvalidImageName",
         "CreateContainerConfigError",
         "CreateContainerError",
+        "FailedCreatePodSandBox",
     }
 )
 _NEXT_STEP: Final = {
@@ -53,6 +54,7 @@ _NEXT_STEP: Final = {
     "ErrImagePull": "check the name of the image, and the pull secrets of the pod",
     "ImagePullBackOff": "check the name of the image, and the pull secrets of the pod",
     "ErrImageNeverPull": "load the image, or change imagePullPolicy",
+    "FailedCreatePodSandBox": "delete the pod, and set another runtimeClassName or none",
     "InvalidImageName": "correct the name of the image",
     "FailedMount": "create the volume or the object that it names: then the pod starts",
     "FailedAttachVolume": "check the PersistentVolume and the node of the pod",

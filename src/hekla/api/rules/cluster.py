@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from hekla.api import wellknown
-from hekla.api.rules import names
+from hekla.api.rules import amounts, names
 from hekla.api.rules.fields import (
     FieldErrors,
     at_least,
@@ -16,8 +16,9 @@ from hekla.api.rules.fields import (
     required,
     unchanged,
 )
-from hekla.api.rules.placement import label_selector
+from hekla.api.rules.placement import label_selector, tolerations
 from hekla.units.objects import Object
+from hekla.units.selectors import label_key_problem, label_value_problem
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _PERCENT: Final = re.compile(r"[0-9]+%", re.ASCII)
@@ -168,6 +169,13 @@ def storage_class(obj: Object, old: Object | None) -> FieldErrors:
 
 def runtime_class(obj: Object, old: Object | None) -> FieldErrors:
     yield from names.checked("handler", obj.get("handler"), names.dns_label)
+    fixed = (obj.get("overhead") or {}).get("podFixed")
+    yield from amounts.resource_list("overhead.podFixed", fixed)
+    placement = obj.get("scheduling") or {}
+    for key, value in (placement.get("nodeSelector") or {}).items():
+        if why := label_key_problem(key) or label_value_problem(value):
+            yield invalid(f"scheduling.nodeSelector[{key}]", value, why)
+    yield from tolerations("scheduling.tolerations", placement.get("tolerations") or [])
     if old is not None:
         yield from unchanged("handler", obj.get("handler"), old.get("handler"))
 

@@ -30,6 +30,7 @@ PACKAGES: Final = {
         "libseccomp2",
     ),
     "runc": ("runc", "libseccomp2"),
+    "mksquashfs": ("squashfs-tools", "liblzo2-2"),
 }
 """By program: the package, and libraries that a minimal system lacks."""
 

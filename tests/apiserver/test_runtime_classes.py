@@ -32,7 +32,7 @@ async def create(client: Client, name: str, **spec: Any) -> Object:
 async def test_runtimes_of_the_node_agent_have_classes(client: Client) -> None:
     found = (await client.list(RUNTIME_CLASSES)).items
     handlers = {each["metadata"]["name"]: each["handler"] for each in found}
-    assert handlers == {"oci": "oci", "process": "process"}
+    assert handlers == {"oci": "oci", "process": "process", "sif": "sif"}
 
 
 async def test_pod_of_an_unknown_class_is_rejected(client: Client) -> None:

@@ -13,6 +13,7 @@ from hekla.images.platforms import this_machine
 from hekla.images.store import ImageStore
 from hekla.images.tree import remove_tree
 from hekla.local import IMAGES_DIRECTORY
+from tests.images import sifs
 from tests.images.builders import BuiltImage, docker_archive, file, image, tar, write_layout
 
 
@@ -65,6 +66,28 @@ def test_layout_is_loaded_and_an_image_in_use_stays(
     refused = hekla(where, "rm", "app:1")
     assert refused.exit_code == 1
     assert "is used by a pod" in refused.output
+
+
+def test_sif_file_is_loaded_listed_and_removed(where: Path, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/a").write_text("a")
+    path = tmp_path / "x.sif"
+    path.write_bytes(sifs.sif(sifs.partition(sifs.squashfs(tmp_path / "root"))))
+    loaded = hekla(where, "load", str(path), "--name", "app:1")
+    assert loaded.output.splitlines() == [
+        "loaded docker.io/library/app:1",
+        f"loaded file://{path}",
+    ]
+    assert hekla(where, "prune").output.startswith("deleted 0 images")
+    listed = hekla(where, "list").output
+    assert "docker.io/library/app:1" in listed
+    assert f"file://{path}" in listed
+    assert len(listed.splitlines()) == 3
+    for name in ("app:1", f"file://{path}"):
+        assert hekla(where, "rm", name).output == f"removed {name}\n"
+    assert len(hekla(where, "list").output.splitlines()) == 1
+    path.write_bytes(path.read_bytes()[:5000])
+    assert "is damaged or cut off" in hekla(where, "load", str(path)).output
 
 
 def test_errors_name_the_next_step(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:

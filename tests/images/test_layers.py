@@ -72,7 +72,7 @@ def test_files_directories_and_links_are_made_with_their_attributes(root: Path) 
     assert (root / "b").stat().st_ino == (root / "a/run").stat().st_ino
     assert stat.S_ISFIFO((root / "fifo").stat().st_mode)
     assert stat.S_IMODE((root / "fifo").stat().st_mode) == 0o622
-    assert (found.entries, found.devices, found.inherits) == (5, 0, False)
+    assert (found.written.entries, found.written.devices, found.written.inherits) == (5, 0, False)
 
 
 @as_root
@@ -257,7 +257,7 @@ def test_parents_that_are_not_named_are_made(root: Path) -> None:
     found = put(tar(file("a/b/c")), root)
     assert stat.S_IMODE((root / "a/b").stat().st_mode) == 0o755
     assert (root / "a").stat().st_mtime == NOW
-    assert found.inherits
+    assert found.written.inherits
 
 
 def test_parents_that_are_not_named_are_as_in_the_layers_below(root: Path, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_parents_that_are_not_named_are_as_in_the_layers_below(root: Path, tmp_p
     found = put(tar(file("tmp/x"), file("gone/x")), root, middle, bottom)
     assert stat.S_IMODE((root / "tmp").stat().st_mode) == 0o1777
     assert stat.S_IMODE((root / "gone").stat().st_mode) == 0o755  # deleted in between
-    assert found.inherits
+    assert found.written.inherits
 
 
 def test_root_that_is_named_has_its_attributes(root: Path) -> None:
@@ -364,7 +364,7 @@ def as_user(user: int, check: Callable[[], None]) -> str:
 
 def test_devices_are_left_out_and_counted(root: Path) -> None:
     found = put(tar(entry("null", tarfile.CHRTYPE), entry("sda", tarfile.BLKTYPE), file("a")), root)
-    assert (os.listdir(root), found.devices) == (["a"], 2)
+    assert (os.listdir(root), found.written.devices) == (["a"], 2)
 
 
 def test_hard_links_between_deep_directories_hold(root: Path) -> None:

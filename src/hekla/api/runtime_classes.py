@@ -9,9 +9,11 @@ from hekla.units.quantity import QuantityError, parse_quantity
 
 PROCESS: Final = "process"
 OCI: Final = "oci"
+SIF: Final = "sif"
 HANDLERS: Final = {
     PROCESS: "programs of this machine, as images.toml maps the image",
     OCI: "the container image itself, also if images.toml maps it",
+    SIF: "a SIF image of Apptainer or SingularityCE",
 }
 """The runtimes of hekla's node agent; each has a RuntimeClass of its name."""
 

@@ -14,11 +14,21 @@ from typing import Final
 
 import click
 
-from hekla.api.runtime_classes import OCI, PROCESS
+from hekla.api.runtime_classes import OCI, PROCESS, SIF
 from hekla.cli import terminal
 from hekla.cli.history import memory, show_rows
 from hekla.images.errors import ImageError, InvalidImage
-from hekla.images.reference import Archive, ArchiveKind, Reference, parse_reference, parse_source
+from hekla.images.reference import (
+    Archive,
+    ArchiveKind,
+    Reference,
+    SifFile,
+    parse_image,
+    parse_reference,
+    parse_source,
+)
+from hekla.images.sif import is_sif
+from hekla.images.sif_files import load_sif
 from hekla.images.store import Image, ImageStore
 from hekla.images.transfer import Puller
 from hekla.kube.data_dir import default_data_dir
@@ -80,7 +90,7 @@ def load(data_dir: Path | None, source: str, names: Sequence[str]) -> None:
         more = [str(parse_reference(name)) for name in names]
         image = _load(store, source, more)
         known = next(each for each in store.images() if each[0].digest == image.digest)
-        for name in known[1] or (image.digest,):
+        for name in [each for each in known[1] if "@" not in each] or (image.digest,):
             terminal.echo(f"loaded {name}")
 
 
@@ -92,6 +102,8 @@ def _load(store: ImageStore, source: str, names: Sequence[str]) -> Image:
         if isinstance(archive, Archive):
             return asyncio.run(puller.load(archive, names))
         raise InvalidImage(f"there is no file {source}; for an image of a registry use pull")
+    if is_sif(given):
+        return _load_sif(store, given, names)
     if given.is_dir():
         return asyncio.run(puller.load(Archive(ArchiveKind.OCI_LAYOUT, given), names))
     try:
@@ -101,6 +113,16 @@ def _load(store: ImageStore, source: str, names: Sequence[str]) -> Image:
             return asyncio.run(puller.load(Archive(ArchiveKind.OCI_ARCHIVE, given), names))
         except InvalidImage:
             raise error from None
+
+
+def _load_sif(store: ImageStore, path: Path, names: Sequence[str]) -> Image:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        source = SifFile(str(path.absolute()))
+        loading = load_sif(store, descriptor, source, names=names, pullable=False)
+        return asyncio.run(loading)
+    finally:
+        os.close(descriptor)
 
 
 def show(data_dir: Path | None) -> None:
@@ -133,7 +155,7 @@ def remove(data_dir: Path | None, names: Sequence[str]) -> None:
     with opened(data_dir) as store:
         for name in names:
             is_digest = name.startswith(("sha256:", "sha512:"))
-            full = name if is_digest else str(parse_reference(name))
+            full = name if is_digest else str(parse_image(name))
             found = store.find(full)
             if found is not None and _only_name(store, found) == full:
                 full = found.digest  # with the names by digest that a pull has recorded
@@ -150,13 +172,16 @@ def _only_name(store: ImageStore, image: Image) -> str:
 
 def runtimes(data_dir: Path, user: PodUser) -> dict[str, str]:
     """Return the runtimes of `hekla status`: what each runs here, and what is missing."""
+    problem = _problem(data_dir, user)
     return {
         PROCESS: "programs of this machine: `host`, and what images.toml maps",
-        OCI: _oci(data_dir, user),
+        OCI: problem or _oci(),
+        SIF: problem or "SIF files (`image: file:///path/x.sif`), unpacked by hekla itself",
     }
 
 
-def _oci(data_dir: Path, user: PodUser) -> str:
+def _problem(data_dir: Path, user: PodUser) -> str:
+    """Return why images do not run here; empty if they do."""
     where, isolation = data_dir / IMAGES_DIRECTORY, sandbox.isolation_support().isolation
     namespace = create_user_namespace(FIRST) if user == "namespace" else None
     try:
@@ -167,8 +192,10 @@ def _oci(data_dir: Path, user: PodUser) -> str:
     finally:
         if namespace is not None:
             os.close(namespace)
-    if problem:
-        return f"does not run here: {problem}"
+    return f"does not run here: {problem}" if problem else ""
+
+
+def _oci() -> str:
     program = shutil.which("skopeo")
     if program is None:
         return "loaded images (`hekla image load`); install skopeo to pull from registries"

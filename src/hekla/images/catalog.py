@@ -20,7 +20,7 @@ from hekla.images.errors import DiskFull, StoreError
 from hekla.images.garbage import ImageUse
 from hekla.units.private_directory import create_private
 
-__all__ = ["Catalog", "Image", "LayerRecord"]
+__all__ = ["Catalog", "Image", "LayerRecord", "SifFacts"]
 
 BUSY_TIMEOUT_S: Final = 30.0
 FORMAT: Final = 1
@@ -46,17 +46,27 @@ CREATE TABLE IF NOT EXISTS holds (
 """
 
 
+class SifFacts(msgspec.Struct, frozen=True):
+    """What a SIF image has of Apptainer's conventions."""
+
+    has_shell: bool
+    """With which its environment scripts are read."""
+    has_runscript: bool
+
+
 class Image(msgspec.Struct, frozen=True):
     """An image of the store."""
 
     digest: str
-    """Of its manifest."""
+    """Of its manifest, or of a SIF file."""
     config_digest: str
     layers: tuple[str, ...]
     """Keys of its layers, bottom layer first."""
     config: ImageConfig
     pullable: bool = True
-    """A registry has it; False for an image of a file."""
+    """It can be brought in again; False for an image that was loaded from a file."""
+    sif: SifFacts | None = None
+    """None for a container image."""
 
 
 class LayerRecord(msgspec.Struct, frozen=True):
@@ -153,6 +163,13 @@ class Catalog:
     def remove_name(self, name: str) -> None:
         with self.transaction() as connection:
             connection.execute("DELETE FROM names WHERE name = ?", (name,))
+
+    def remove_names_of(self, name: str) -> None:
+        """Remove names that are the given one with something after @."""
+        with self.transaction() as connection:
+            connection.execute(
+                "DELETE FROM names WHERE substr(name, 1, length(?1)) = ?1", (f"{name}@",)
+            )
 
     def touch(self, digest: str, now: float) -> None:
         with self.transaction() as connection:

@@ -27,14 +27,14 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from hekla.images.compression import MAX_RATIO, Blob, LayerStream, check_bytes
 from hekla.images.errors import DiskFull, InvalidImage, StoreError
 from hekla.images.tar import Entry, Kind, TarReader
 from hekla.images.tree import Directory, Place, Tree, split
 
-__all__ = ["Limits", "Unpacked", "limits_for", "unpack"]
+__all__ = ["Entries", "Limits", "Unpacked", "Written", "limits_for", "unpack", "write"]
 
 MAX_ENTRIES: Final = 2_000_000
 """The largest known images have some hundred thousand files."""
@@ -71,13 +71,22 @@ class Limits:
     """Of unpacked to packed bytes, from 1 GiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unpacked:
-    """A layer on disk, whose digests the caller compares with those that it expects."""
+class Entries(Protocol):
+    """Files in order, each with its content."""
 
-    blob_digest: str
-    blob_bytes: int
-    diff_id: str
+    def next(self) -> Entry | None:
+        """Return the next file; None at the end."""
+        ...
+
+    def read(self, most: int, /) -> bytes:
+        """Return content of the current file; nothing at its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files on disk."""
+
     disk_bytes: int
     """What its files take on disk, about."""
     entries: int
@@ -85,6 +94,16 @@ class Unpacked:
     """Left out."""
     inherits: bool
     """Directories that it does not name are as in the layers below, so it fits only on these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A layer on disk, whose digests the caller compares with those that it expects."""
+
+    blob_digest: str
+    blob_bytes: int
+    diff_id: str
+    written: Written
 
 
 def limits_for(path: Path) -> Limits:
@@ -112,35 +131,50 @@ def unpack(
         blob, what, algorithm=algorithm, max_bytes=limits.bytes, max_ratio=limits.ratio
     )
     try:
+        written = write(TarReader(stream, what), directory, what, limits, lowers=lowers)
+        blob_digest, diff_id = stream.digests()
+    except OSError as error:
+        raise _translated(error, what) from error
+    finally:
+        stream.close()
+    return Unpacked(blob_digest, stream.blob_bytes, diff_id, written)
+
+
+def write(
+    entries: Entries,
+    directory: Path,
+    what: str,
+    limits: Limits,
+    *,
+    lowers: Sequence[Path] = (),
+    has_whiteouts: bool = True,
+) -> Written:
+    """Write entries into an empty directory; without whiteouts all names are those of files.
+
+    After an error the caller removes the directory.
+    """
+    try:
         tree = Tree(directory, what, lowers)
-        layer = _Layer(TarReader(stream, what), tree, what, limits)
+        layer = _Layer(entries, tree, what, limits, has_whiteouts)
         try:
             layer.unpack()
         except BaseException:
             tree.abandon()
             raise
         tree.close()
-        blob_digest, diff_id = stream.digests()
     except OSError as error:
         raise _translated(error, what) from error
-    finally:
-        stream.close()
-    return Unpacked(
-        blob_digest,
-        stream.blob_bytes,
-        diff_id,
-        layer.disk_bytes,
-        layer.entries,
-        layer.devices,
-        tree.inherits,
-    )
+    return Written(layer.disk_bytes, layer.entries, layer.devices, tree.inherits)
 
 
 class _Layer:
     """The unpacking of one layer."""
 
-    def __init__(self, tar: TarReader, tree: Tree, what: str, limits: Limits) -> None:
-        self._tar = tar
+    def __init__(
+        self, entries: Entries, tree: Tree, what: str, limits: Limits, has_whiteouts: bool
+    ) -> None:
+        self._entries = entries
+        self._has_whiteouts = has_whiteouts
         self._tree = tree
         self._what = what
         self._limits = limits
@@ -151,7 +185,7 @@ class _Layer:
         self.devices = 0
 
     def unpack(self) -> None:
-        while (entry := self._tar.next()) is not None:
+        while (entry := self._entries.next()) is not None:
             self.entries += 1
             self._check_entries()
             self._check(entry)
@@ -186,7 +220,7 @@ class _Layer:
             return
         parent = self._tree.directory(parts[:-1], entry.mtime_ns)
         name = parts[-1]
-        if name.startswith(_WHITEOUT):
+        if self._has_whiteouts and name.startswith(_WHITEOUT):
             self._add_whiteout(parent, name, entry)
         elif entry.kind is Kind.DEVICE:
             self.devices += 1
@@ -253,7 +287,7 @@ class _Layer:
         self.disk_bytes += -(-entry.size // BLOCK_BYTES) * BLOCK_BYTES
 
     def _write(self, file: int) -> None:
-        while data := self._tar.read(CHUNK_BYTES):
+        while data := self._entries.read(CHUNK_BYTES):
             while (written := os.write(file, data)) < len(data):
                 data = data[written:]
 
@@ -261,7 +295,7 @@ class _Layer:
         os.ftruncate(file, entry.size)
         for offset, size in entry.parts or ():
             os.lseek(file, offset, os.SEEK_SET)
-            while size and (data := self._tar.read(min(size, CHUNK_BYTES))):
+            while size and (data := self._entries.read(min(size, CHUNK_BYTES))):
                 size -= os.write(file, data)
 
     def _add_symlink(self, parent: Directory, name: bytes, entry: Entry) -> None:

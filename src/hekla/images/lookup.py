@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hekla.images.errors import InvalidImage
 
-__all__ = ["read_file"]
+__all__ = ["has_file", "read_file"]
 
 MAX_BYTES: Final = 1 << 20
 MAX_LINKS: Final = 40
@@ -32,12 +32,25 @@ class _Merged:
 
 def read_file(layers: Sequence[Path], path: str) -> bytes | None:
     """Return a file of the image, with layers topmost first; None if it is no regular file."""
+    with _opened(layers) as lookup:
+        found = lookup.find(path)
+        return None if found is None else _read(found, path)
+
+
+def has_file(layers: Sequence[Path], path: str) -> bool:
+    """Return whether the image has a regular file."""
+    with _opened(layers) as lookup:
+        return lookup.find(path) is not None
+
+
+@contextlib.contextmanager
+def _opened(layers: Sequence[Path]) -> Iterator[_Lookup]:
     with contextlib.ExitStack() as stack:
         opened = []
         for layer in layers:
             opened.append(os.open(layer, _PATH | os.O_DIRECTORY))
             stack.callback(os.close, opened[-1])
-        return _Lookup(_Merged(tuple(opened)), stack).read(path)
+        yield _Lookup(_Merged(tuple(opened)), stack)
 
 
 class _Lookup:
@@ -45,7 +58,8 @@ class _Lookup:
         self._root = root
         self._stack = stack
 
-    def read(self, path: str) -> bytes | None:
+    def find(self, path: str) -> int | None:
+        """Return a regular file, opened."""
         where, left, links = [self._root], _split(path), 0
         while left:
             name = left.pop()
@@ -58,7 +72,7 @@ class _Lookup:
                 continue
             mode = 0 if found is None else os.fstat(found).st_mode
             if found is None or not stat.S_ISLNK(mode):
-                return None if left or found is None else _read(found, mode, path)
+                return None if left or not stat.S_ISREG(mode) else found
             links += 1
             if links > MAX_LINKS:
                 return None
@@ -93,9 +107,7 @@ def _split(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")][::-1]
 
 
-def _read(opened: int, mode: int, path: str) -> bytes | None:
-    if not stat.S_ISREG(mode):
-        return None
+def _read(opened: int, path: str) -> bytes | None:
     try:
         with open(f"/proc/self/fd/{opened}", "rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -4,8 +4,9 @@
     parse_reference("localhost:5000/a/b:1") localhost:5000/a/b:1
     parse_source("docker-archive:/tmp/x.tar")
 
-Note: a name of a pod's `image` field goes through `parse_reference`, which never returns a file of
-this machine. `parse_source` is for those who may read such files: the administrator's commands.
+Note: a pod's `image` field goes through `parse_image`, which returns a file of this machine only as
+a SifFile, and the caller checks that pods may read it. `parse_source` is for those who may read
+such files: the administrator's commands.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ __all__ = [
     "Archive",
     "ArchiveKind",
     "Reference",
+    "SifFile",
     "Source",
     "is_digest",
+    "parse_image",
     "parse_reference",
     "parse_source",
 ]
 
 DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
+FILE_PREFIX: Final = "file://"
 MAX_NAME_CHARS: Final = 255
 MAX_TEXT_CHARS: Final = 1024
 
@@ -40,6 +44,18 @@ _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
 _TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
+_PULL_SIF: Final = (
+    "hekla does not fetch SIF images; run `apptainer pull x.sif IMAGE`, and name the file as "
+    "file:///path/x.sif"
+)
+_SCHEMES: Final = {
+    "docker": "leave out docker://",
+    "oras": _PULL_SIF,
+    "library": _PULL_SIF,
+    "shub": _PULL_SIF,
+    "http": _PULL_SIF,
+    "https": _PULL_SIF,
+}
 _IMAGE_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -85,6 +101,16 @@ class Archive:
         return f"{self.kind}:{self.path}{':' if self.name else ''}{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class SifFile:
+    """A SIF image in a file of this machine, by its absolute path."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{FILE_PREFIX}{self.path}"
+
+
 Source = Reference | Archive
 
 
@@ -122,6 +148,26 @@ def parse_reference(text: str) -> Reference:
             raise _invalid(text, f"it is an image id; write a name, or name@sha256:{rest[:12]}…")
         tag = DEFAULT_TAG
     return Reference(registry, repository, tag, digest)
+
+
+def parse_image(text: str) -> Reference | SifFile:
+    """Return what the `image` of a container names: an image of a registry, or a SIF file.
+
+    Note: the caller must check that the container's user may read the file.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        if text.startswith("/"):
+            raise _invalid(text, f"for a SIF file write {FILE_PREFIX}{text[:200]}")
+        return parse_reference(text)
+    if f"{scheme}://" != FILE_PREFIX:
+        raise _invalid(text, _SCHEMES.get(scheme, "write it without a scheme, as ubuntu:24.04"))
+    parts = rest.split("/")
+    if not rest.startswith("/") or ".." in parts or not rest.isprintable():
+        raise _invalid(text, f"write the absolute path of a SIF file, as {FILE_PREFIX}/data/x.sif")
+    if len(rest) > MAX_TEXT_CHARS:
+        raise _invalid(text[:80] + "…", f"it is longer than {MAX_TEXT_CHARS} characters")
+    return SifFile("/" + "/".join(part for part in parts if part not in ("", ".")))
 
 
 def parse_source(text: str) -> Source:

@@ -3,6 +3,7 @@
     images.db               records (catalog.py)
     blobs/sha256/<hex>      manifests and configurations
     layers/sha256/<hex>/    unpacked layers, read-only by agreement, by diff id
+    layers/sif/<hex>/       root file systems of SIF files, by the digest of the file
     ingest/<id>/            what a pull is bringing in; locked by ingest/<id>.lock
     locks/                  one file for each image or layer that is being fetched
     lock                    held for moments, while files and records change together
@@ -11,7 +12,7 @@ Blobs of layers are not kept. They would take another third to half of the space
 would be to push an image again, which hekla does not do. So a layer is fetched again if its
 directory is lost.
 
-A layer whose directories depend on the layers below (see `Unpacked.inherits`) has the digest of all
+A layer whose directories depend on the layers below (see `Written.inherits`) has the digest of all
 their keys as its own key, instead of its diff id.
 
 Note: files first, then their record; and at deletion the record first. Whatever a killed process
@@ -42,7 +43,15 @@ from hekla.images.errors import (
     UnsupportedImage,
 )
 from hekla.images.garbage import Deletions, choose_deletions
-from hekla.images.layers import Limits, Unpacked, limits_for, unpack
+from hekla.images.layers import (
+    Entries,
+    Limits,
+    Unpacked,
+    Written,
+    limits_for,
+    unpack,
+    write,
+)
 from hekla.images.locks import FileLock, hold_blocking
 from hekla.images.tree import remove_tree
 from hekla.units.clock import Clock, SystemClock
@@ -102,6 +111,10 @@ class ImageStore:
     def record(self, image: Image, names: Sequence[str], holder: str = "") -> None:
         """Record more names of an image, and pin it for `holder`; this counts as a use."""
         self._catalog.put_image(image, names, self.clock.now(), holder)
+
+    def forget_former(self, name: str) -> None:
+        """Remove the names that a file with this name had in earlier versions."""
+        self._catalog.remove_names_of(name)
 
     def document(self, digest: str) -> bytes:
         """Return a manifest or configuration of an image."""
@@ -341,13 +354,32 @@ class Ingest:
                 )
                 _check_layer(found, diff_id, descriptor, what)
                 plain, chained = _keys(diff_id, self._keys)
-                key = chained if found.inherits else plain
-                record = LayerRecord(diff_id, found.disk_bytes, found.entries)
-                self._store._add_layer(key, record, target, self._name)
-                self.has_unused_layers = True
+                key = chained if found.written.inherits else plain
+                self._add(key, diff_id, found.written, target)
             finally:
                 if target.exists():
                     remove_tree(target)
+
+    def add_files(self, entries: Entries, key: str, what: str) -> None:
+        """Write a whole root file system as the only layer; its key must not be a digest.
+
+        Note: an image of a registry can claim any digest as the diff id of a layer.
+        """
+        target = self.path / "layer0"
+        with disk_errors(what):
+            target.mkdir(mode=0o755)
+            try:
+                limits = limits_for(self.path)
+                written = write(entries, target, what, limits, has_whiteouts=False)
+                self._add(key, key, written, target)
+            finally:
+                if target.exists():
+                    remove_tree(target)
+
+    def _add(self, key: str, diff_id: str, written: Written, target: Path) -> None:
+        record = LayerRecord(diff_id, written.disk_bytes, written.entries)
+        self._store._add_layer(key, record, target, self._name)
+        self.has_unused_layers = True
         self._keys.append(key)
 
     def add_document(self, data: bytes) -> str:

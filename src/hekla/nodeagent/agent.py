@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from hekla.nodeagent.device_manager import MPS_DIRECTORY, DeviceManager, request
 from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.finished_pods import FinishedPod, surplus
 from hekla.nodeagent.gpus import discover_gpus, simulate_gpus
+from hekla.nodeagent.host_files import open_for_pods
 from hekla.nodeagent.hosts import HostsFiles
 from hekla.nodeagent.image_pulls import NodeImages
 from hekla.nodeagent.images import Images, ImageTable
@@ -241,6 +243,11 @@ class Agent:
             self._clock,
             fetch_secrets=self._api.fetch_pull_secrets,
             own_login=own_login,
+            open_file=partial(
+                open_for_pods,
+                is_owner=self.pod_user == "owner",
+                off_limits=self._hidden.resolve(),
+            ),
             probe=probe,
             program=skopeo,
         )

@@ -49,6 +49,7 @@ from hekla.nodeagent.gpus import device_nodes, requested_gpus
 from hekla.nodeagent.image_config import (
     ImageConfigError,
     ImageUser,
+    check_command,
     image_command,
     image_credentials,
     image_directory,
@@ -76,6 +77,7 @@ from hekla.nodeagent.security_context import (
     fs_group,
     pod_sysctls,
 )
+from hekla.nodeagent.sif_command import sif_command, sif_variables
 from hekla.nodeagent.ssh_host_keys import HOST_KEY, host_key
 from hekla.nodeagent.uid_ranges import UidRanges, UserNamespaces
 from hekla.nodeagent.volumes import READ_ONLY_KINDS, VolumeError, VolumeOwner, Volumes
@@ -260,7 +262,7 @@ class ContainerSetup:
         image = programs if isinstance(programs, Image) else None
         rights, user = self._rights(container, image)
         variables = self._variables(container, programs, user)
-        command = self._command(container, variables, image)
+        command = self._command(container, variables, image, user)
         check_non_root(self._pod, container, rights.credentials)
         ready = self.path(name, attempt, "ready")
         ready.parent.mkdir(parents=True, exist_ok=True)
@@ -283,10 +285,17 @@ class ContainerSetup:
         return LaunchSpec(launch, helper, group, owner, descriptors, image)
 
     def _command(
-        self, container: Object, variables: dict[str, str], image: Image | None
+        self,
+        container: Object,
+        variables: dict[str, str],
+        image: Image | None,
+        user: ImageUser | None,
     ) -> list[str]:
         if image is not None:
-            return image_command(container, image.config, variables)
+            if image.sif is not None and not image.sif.has_runscript:
+                check_command(container)
+            words = image_command(container, image.config, variables)
+            return self._in_image(container, words, image, user, variables)
         command = command_line(container, variables) or default_command(container["image"])
         if not command:
             raise VolumeError(
@@ -296,6 +305,20 @@ class ContainerSetup:
         if self._context.isolate == "none":
             command = [self._resolve_names(word) for word in command]
         return command
+
+    def _in_image(
+        self,
+        container: Object,
+        words: list[str],
+        image: Image,
+        user: ImageUser | None,
+        variables: dict[str, str],
+    ) -> list[str]:
+        """Return the words that run a command as the kind of the image wants it."""
+        if image.sif is None:
+            return words
+        base = self._image_variables(container, image, user)
+        return sif_command(words, image.sif, variables, base)
 
     async def exec_command(
         self, container: Object, pid: int, command: list[str], image_id: str
@@ -310,6 +333,8 @@ class ContainerSetup:
         image = programs if isinstance(programs, Image) else None
         rights, user = self._rights(container, image)
         variables = self._variables(container, programs, user)
+        if image is not None:
+            command = self._in_image(container, command, image, user, variables)
         group = self._context.cgroups.find(self.group_name(container["name"]))
         line = sandbox.enter(
             pid,
@@ -418,8 +443,7 @@ class ContainerSetup:
         assert self._sources is not None
         assert self._volumes is not None
         if isinstance(programs, Image):
-            assert user is not None
-            base = image_variables(programs.config, user)
+            base = self._image_variables(container, programs, user)
         else:
             is_owner = self._context.pod_user == "owner"
             base = programs.variables(inherited(os.environ, is_owner=is_owner))
@@ -449,6 +473,14 @@ class ContainerSetup:
                 key = "HEKLA_VOLUME_" + mount["name"].upper().replace("-", "_")
                 variables[key] = str(self._volumes[mount["name"]])
         return variables
+
+    def _image_variables(
+        self, container: Object, image: Image, user: ImageUser | None
+    ) -> dict[str, str]:
+        """Return the variables that a container has by its image."""
+        assert user is not None
+        base = image_variables(image.config, user)
+        return base if image.sif is None else base | sif_variables(container["image"])
 
     def _resolve_names(self, text: str) -> str:
         """Replace the names of the job's pods by addresses.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hekla.images.documents import ImageConfig
-from hekla.images.reference import parse_reference
+from hekla.images.reference import FILE_PREFIX, parse_reference
 from hekla.nodeagent.environment import expand
 from hekla.nodeagent.security_context import RANGE_SIZE, Abilities, Credentials
 from hekla.units.objects import Object
@@ -50,6 +50,15 @@ def image_command(
     return words
 
 
+def check_command(container: Object) -> None:
+    """Raise ImageConfigError for a container that wants the runscript that its image lacks."""
+    if not container.get("command"):
+        raise ImageConfigError(
+            f"container {container['name']!r}: the image {container['image']!r} has no runscript; "
+            "set command"
+        )
+
+
 def image_variables(config: ImageConfig, user: ImageUser) -> dict[str, str]:
     """Return the variables that a container has before its own."""
     variables = {"PATH": DEFAULT_PATH, "HOME": user.home}
@@ -61,6 +70,8 @@ def image_variables(config: ImageConfig, user: ImageUser) -> dict[str, str]:
 
 def image_id(name: str, digest: str) -> str:
     """Return the name of an image by its digest, for the status."""
+    if name.startswith(FILE_PREFIX):
+        return f"{name}@{digest}"
     return str(parse_reference(name).by_digest(digest))
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from hekla.images.errors import ImageError, ImageNotFound, InvalidReference
-from hekla.images.reference import Reference, parse_reference
+from hekla.images.reference import FILE_PREFIX, Reference, SifFile, parse_image
+from hekla.images.sif_files import find_sif, load_sif
 from hekla.images.store import Image, ImageStore
 from hekla.images.transfer import Credentials, Puller
 from hekla.nodeagent.background_tasks import BackgroundTasks
@@ -59,6 +61,9 @@ class ImageUnavailable(Exception):
     """Nothing on this machine can bring the image."""
 
 
+_Key = tuple[str, Credentials | Path | None]
+
+
 @dataclass(slots=True)
 class _Pull:
     """A pull that several pods may wait for."""
@@ -82,10 +87,13 @@ class NodeImages:
         *,
         fetch_secrets: FetchSecrets,
         own_login: Callable[[], Path | None],
+        open_file: Callable[[str], int],
         probe: Callable[[], str],
         program: str = "skopeo",
     ) -> None:
         """`own_login` returns the file with logins for pods without pull secrets, if any.
+
+        `open_file` opens a file of this machine if pods may read it.
 
         `probe` returns why images cannot run here; it blocks.
         """
@@ -93,11 +101,12 @@ class NodeImages:
         self.clock = clock
         self.fetch_secrets = fetch_secrets
         self.own_login = own_login
+        self.open_file = open_file
         self._puller = puller
         self._probe = probe
         self._problem: str | None = None
         self._program = program
-        self._pulls: dict[tuple[str, Credentials | Path | None], _Pull] = {}
+        self._pulls: dict[_Key, _Pull] = {}
         self._tasks: set[asyncio.Task[Image]] = set()
         self._free = asyncio.Semaphore(MAX_PULLS)
 
@@ -114,9 +123,15 @@ class NodeImages:
     def pull(self, reference: Reference, credentials: Credentials | Path | None) -> _Pull:
         """Return a pull that runs, or start one."""
         key = str(reference), credentials
-        if (known := self._pulls.get(key)) is not None:
-            return known
-        started = _Pull(asyncio.create_task(self._run(reference, credentials, key)))
+        return self._pulls.get(key) or self._start(key, self._run(reference, credentials, key))
+
+    def unpack(self, source: SifFile) -> _Pull:
+        """Return an unpacking of a SIF file that runs, or start one."""
+        key = str(source), None
+        return self._pulls.get(key) or self._start(key, self._unpack(source, key))
+
+    def _start(self, key: _Key, work: Coroutine[Any, Any, Image]) -> _Pull:
+        started = _Pull(asyncio.create_task(work))
         self._pulls[key] = started
         self._tasks.add(started.task)
         started.task.add_done_callback(self._end)
@@ -127,11 +142,20 @@ class NodeImages:
         if not task.cancelled():
             task.exception()  # seen, also if all pods that waited are gone
 
+    async def _unpack(self, source: SifFile, key: _Key) -> Image:
+        try:
+            async with self._free:
+                self._pulls[key].is_waiting = False
+                descriptor = await asyncio.to_thread(self.open_file, source.path)
+                try:
+                    return await load_sif(self.store, descriptor, source)
+                finally:
+                    os.close(descriptor)
+        finally:
+            del self._pulls[key]
+
     async def _run(
-        self,
-        reference: Reference,
-        credentials: Credentials | Path | None,
-        key: tuple[str, Credentials | Path | None],
+        self, reference: Reference, credentials: Credentials | Path | None, key: _Key
     ) -> Image:
         def progress(done: int, total: int) -> None:
             self._pulls[key].done_bytes, self._pulls[key].total_bytes = done, total
@@ -198,7 +222,7 @@ class PodImages:
             image, attempt.image = attempt.image, None
             return image
         try:
-            reference = parse_reference(text)
+            source = parse_image(text)
         except InvalidReference as error:
             message = f"Failed to apply default image tag: {error}"
             if attempt.error != message:
@@ -207,7 +231,9 @@ class PodImages:
             raise ImageWaits("InvalidImageName", str(error), INVALID_NAME_S) from error
         self._check_backoff(attempt, text)
         policy = container.get("imagePullPolicy") or "IfNotPresent"
-        known = None if policy == "Always" else await self._find(reference)
+        if isinstance(source, SifFile):
+            policy = "IfNotPresent"  # a file is here, and is looked at each time
+        known = None if policy == "Always" else await self._find(source)
         if known is not None:
             attempt.failures, attempt.error = 0, ""
             message = f'Container image "{text}" already present on machine'
@@ -219,10 +245,11 @@ class PodImages:
                 attempt.error = message
                 self.event(self.pod, "Warning", "ErrImageNeverPull", message)
             raise ImageWaits("ErrImageNeverPull", message, BACKOFF_BASE_S)
-        if not self.node.can_pull and not await self._find(reference):
+        is_file = isinstance(source, SifFile)
+        if not is_file and not self.node.can_pull and not await self._find(source):
             raise ImageUnavailable(text)
-        attempt.message = f'pulling image "{text}"'
-        attempt.task = self._tasks.start(self._pull(attempt, text, reference, changed))
+        attempt.message = f'{"unpacking" if is_file else "pulling"} image "{text}"'
+        attempt.task = self._tasks.start(self._pull(attempt, text, source, changed))
         raise ImageWaits("ContainerCreating", attempt.message)
 
     def close(self) -> None:
@@ -243,14 +270,17 @@ class PodImages:
         message = f'Back-off pulling image "{text}"'
         raise ImageWaits("ImagePullBackOff", f"{message}: {attempt.error}", left_s)
 
-    async def _find(self, reference: Reference) -> Image | None:
+    async def _find(self, source: Reference | SifFile) -> Image | None:
         """Return the image of the store, pinned."""
-        return await asyncio.to_thread(self._find_and_pin, reference)
+        return await asyncio.to_thread(self._find_and_pin, source)
 
-    def _find_and_pin(self, reference: Reference) -> Image | None:
-        # Not by digest alone: that would be a way to images of registries that refuse the pod.
-        name = str(reference.by_digest(reference.digest) if reference.digest else reference)
-        image = self.node.store.find(name)
+    def _find_and_pin(self, source: Reference | SifFile) -> Image | None:
+        if isinstance(source, SifFile):
+            image = self._find_file(source)
+        else:
+            # Not by digest alone: that would be a way to images of registries that refuse the pod.
+            name = str(source.by_digest(source.digest) if source.digest else source)
+            image = self.node.store.find(name)
         if image is None:
             return None
         self.has_pinned = True
@@ -260,14 +290,26 @@ class PodImages:
             return None
         return image
 
+    def _find_file(self, source: SifFile) -> Image | None:
+        """Return the image of a SIF file that pods may read and that has not changed."""
+        try:
+            descriptor = self.node.open_file(source.path)
+        except ImageError:
+            return None  # the attempt to unpack it reports this
+        try:
+            return find_sif(self.node.store, descriptor, source)
+        finally:
+            os.close(descriptor)
+
     async def _pull(
-        self, attempt: _Attempt, text: str, reference: Reference, changed: Changed
+        self, attempt: _Attempt, text: str, source: Reference | SifFile, changed: Changed
     ) -> None:
         clock = self.node.clock
         began = clock.monotonic()
-        self.event(self.pod, "Normal", "Pulling", f'Pulling image "{text}"')
+        what = attempt.message
+        self.event(self.pod, "Normal", "Pulling", what[0].upper() + what[1:])
         try:
-            image = await self._fetch(attempt, text, reference, changed)
+            image = await self._fetch(attempt, text, source, changed)
             self.has_pinned = True
             await asyncio.to_thread(
                 self.node.store.pin, image.digest, str(self.pod["metadata"]["uid"])
@@ -281,17 +323,20 @@ class PodImages:
         else:
             attempt.image, attempt.failures, attempt.error = image, 0, ""
             took = f"{clock.monotonic() - began:.1f} s"
-            message = f'Successfully pulled image "{text}" in {took}. Image size: {size} bytes.'
+            done = "unpacked" if isinstance(source, SifFile) else "pulled"
+            message = f'Successfully {done} image "{text}" in {took}. Image size: {size} bytes.'
             self.event(self.pod, "Normal", "Pulled", message)
         finally:
             attempt.task = None
         changed(None)
 
     async def _fetch(
-        self, attempt: _Attempt, text: str, reference: Reference, changed: Changed
+        self, attempt: _Attempt, text: str, source: Reference | SifFile, changed: Changed
     ) -> Image:
-        credentials = await self._credentials(reference)
-        pull = self.node.pull(reference, credentials)
+        if isinstance(source, SifFile):
+            pull = self.node.unpack(source)
+        else:
+            pull = self.node.pull(source, await self._credentials(source))
         pull.waiters += 1
         try:
             await self._watch(attempt, text, pull, changed)
@@ -334,6 +379,8 @@ class PodImages:
 
 
 def _progress(text: str, pull: _Pull) -> str:
+    if text.startswith(FILE_PREFIX):
+        return f'unpacking image "{text}"'
     if pull.is_waiting:
         return f'pulling image "{text}": waits for other pulls'
     if not pull.total_bytes:

@@ -6,10 +6,14 @@ of this machine, and others are real images.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
-from hekla.api.runtime_classes import HANDLERS, OCI, PROCESS
+from hekla.api.runtime_classes import HANDLERS, OCI, PROCESS, SIF
+from hekla.images.errors import InvalidReference
+from hekla.images.reference import SifFile, parse_image
 from hekla.images.store import Image
+from hekla.nodeagent.image_config import ImageConfigError
 from hekla.nodeagent.image_pulls import ADVICE, Changed, ImageUnavailable, PodImages
 from hekla.nodeagent.images import Environment, ImageTable, NotMapped
 from hekla.units.objects import Object
@@ -36,18 +40,41 @@ class PodPrograms:
         self._handler: str | None = None
 
     async def find(self, container: Object, changed: Changed) -> Environment | Image:
-        """Return what a container runs; raise NotMapped, ImageWaits or UnknownRuntime."""
+        """Return what a container runs; raise NotMapped, ImageWaits, or an error of the class."""
         handler, text = await self._runtime(), str(container["image"])
         if handler == PROCESS:
             return self._table.resolve(text)
-        if handler == OCI:
-            return await self._image(container, changed, f"RuntimeClass {self._class!r}")
+        if handler:
+            return await self._image_of(handler, container, changed)
         try:
             return self._table.resolve(text)
         except NotMapped as error:
             if self._images is None:
                 raise
             return await self._image(container, changed, str(error))
+
+    async def _image_of(self, handler: str, container: Object, changed: Changed) -> Image:
+        """Return the image of a container whose class asks for one of a kind."""
+        what, text = f"RuntimeClass {self._class!r}", str(container["image"])
+        if (handler == SIF) != self._is_sif(text):
+            wanted = (
+                "runs SIF images: write image: file:///path/x.sif, or load the file with "
+                "`hekla image load x.sif --name NAME`"
+                if handler == SIF
+                else "runs container images, and not SIF files: use the class sif, or none"
+            )
+            raise ImageConfigError(f"{what} {wanted} (the image is {text!r})")
+        return await self._image(container, changed, what)
+
+    def _is_sif(self, text: str) -> bool:
+        """Return whether an image is a SIF file, or was loaded from one under its name."""
+        with contextlib.suppress(InvalidReference):
+            source = parse_image(text)
+            if isinstance(source, SifFile):
+                return True
+            known = self._images and self._images.node.store.find(str(source))
+            return bool(known and known.sif)
+        return False
 
     async def _runtime(self) -> str:
         """Return the runtime of the pod; empty if the images of its containers decide."""

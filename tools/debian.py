@@ -30,8 +30,10 @@ PACKAGES: Final = {
         "libseccomp2",
     ),
     "runc": ("runc", "libseccomp2"),
+    "podman": ("podman", "conmon", "crun", "libyajl2", "libsubid4", "libgpgme11", "libassuan0",
+               "libgpg-error0", "libdevmapper1.02.1"),
     "mksquashfs": ("squashfs-tools", "liblzo2-2"),
-}
+}  # fmt: skip
 """By program: the package, and libraries that a minimal system lacks."""
 
 

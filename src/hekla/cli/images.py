@@ -21,9 +21,11 @@ from hekla.images.errors import ImageError, InvalidImage
 from hekla.images.reference import (
     Archive,
     ArchiveKind,
+    EngineImage,
     Reference,
     SifFile,
     parse_image,
+    parse_pull,
     parse_reference,
     parse_source,
 )
@@ -60,11 +62,15 @@ def opened(data_dir: Path | None) -> Iterator[ImageStore]:
 
 def pull(data_dir: Path | None, names: Sequence[str]) -> None:
     with opened(data_dir) as store:
-        references = [parse_reference(name) for name in names]
+        sources = [parse_pull(name) for name in names]
         login = own_login_file(os.environ, Path.home())
-        for reference in references:
-            image = asyncio.run(_pull(store, reference, login))
-            terminal.echo(f"{reference}\t{image.digest}\t{memory(store.image_bytes(image))}")
+        for source in sources:
+            if isinstance(source, EngineImage):
+                image = asyncio.run(Puller(store).copy(source))
+            else:
+                image = asyncio.run(_pull(store, source, login))
+            shown = source.names[-1] if isinstance(source, EngineImage) else source
+            terminal.echo(f"{shown}\t{image.digest}\t{memory(store.image_bytes(image))}")
 
 
 async def _pull(store: ImageStore, reference: Reference, login: Path | None) -> Image:

@@ -217,7 +217,13 @@ def image() -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @_data_dir
 def image_pull(data_dir: Path | None, names: tuple[str, ...]) -> None:
-    """Pull images from registries, with the logins of `skopeo login` or `docker login`."""
+    """Pull images from registries, with the logins of `skopeo login` or `docker login`.
+
+    \b
+    Images that podman or Docker has here are copied by
+        hekla image pull containers-storage:localhost/app:1
+        hekla image pull docker-daemon:app:1
+    """
     from hekla.cli import images
 
     images.pull(data_dir, names)
@@ -237,9 +243,10 @@ def image_list(data_dir: Path | None) -> None:
 @click.option("--name", "names", multiple=True, metavar="NAME", help="A further name; may repeat.")
 @_data_dir
 def image_load(data_dir: Path | None, source: str, names: tuple[str, ...]) -> None:
-    """Load an image from a file of `docker save`, or an OCI archive or layout.
+    """Load an image from a file of `docker save`, an OCI archive or layout, or a SIF file.
 
     \b
+        hekla image load app.sif --name app:1
         docker save app:1 -o app.tar && hekla image load app.tar
         hekla image load oci:/srv/layout:app --name app:1
     """

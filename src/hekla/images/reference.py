@@ -5,8 +5,8 @@
     parse_source("docker-archive:/tmp/x.tar")
 
 Note: a pod's `image` field goes through `parse_image`, which returns a file of this machine only as
-a SifFile, and the caller checks that pods may read it. `parse_source` is for those who may read
-such files: the administrator's commands.
+a SifFile, and the caller checks that pods may read it. `parse_source` and `parse_pull` are for the
+administrator's commands, which may read files and images of this machine.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from hekla.images.errors import InvalidReference
 __all__ = [
     "Archive",
     "ArchiveKind",
+    "EngineImage",
     "Reference",
     "SifFile",
     "Source",
     "is_digest",
     "parse_image",
+    "parse_pull",
     "parse_reference",
     "parse_source",
 ]
@@ -34,6 +36,8 @@ __all__ = [
 DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
 FILE_PREFIX: Final = "file://"
+PODMAN: Final = "containers-storage"
+DOCKER: Final = "docker-daemon"
 MAX_NAME_CHARS: Final = 255
 MAX_TEXT_CHARS: Final = 1024
 
@@ -111,6 +115,24 @@ class SifFile:
         return f"{FILE_PREFIX}{self.path}"
 
 
+@dataclass(frozen=True, slots=True)
+class EngineImage:
+    """An image in the store of podman or Docker on this machine."""
+
+    transport: str
+    """As skopeo calls it."""
+    reference: Reference
+    names: tuple[str, ...]
+    """Under which hekla has it."""
+
+    @property
+    def name(self) -> str:
+        return self.reference.name
+
+    def __str__(self) -> str:
+        return f"{self.transport}:{self.reference}"
+
+
 Source = Reference | Archive
 
 
@@ -168,6 +190,21 @@ def parse_image(text: str) -> Reference | SifFile:
     if len(rest) > MAX_TEXT_CHARS:
         raise _invalid(text[:80] + "…", f"it is longer than {MAX_TEXT_CHARS} characters")
     return SifFile("/" + "/".join(part for part in parts if part not in ("", ".")))
+
+
+def parse_pull(text: str) -> Reference | EngineImage:
+    """Return an image of a registry, or of podman (`containers-storage:`) or Docker.
+
+    Note: only for those who may read the images of podman and Docker here.
+    """
+    transport, _, rest = text.partition(":")
+    if transport not in (PODMAN, DOCKER):
+        return parse_reference(text)
+    reference = given = parse_reference(rest)
+    if transport == PODMAN and given.name == f"{DEFAULT_REGISTRY}/library/{rest.split(':')[0]}":
+        # `podman build -t app` makes localhost/app, and podman finds it by its short name.
+        reference = replace(given, registry="localhost", repository=rest.split(":")[0])
+    return EngineImage(transport, reference, tuple(dict.fromkeys((str(reference), str(given)))))
 
 
 def parse_source(text: str) -> Source:

@@ -31,7 +31,7 @@ from hekla.images.errors import (
     ToolMissing,
     Unauthorized,
 )
-from hekla.images.reference import Reference
+from hekla.images.reference import EngineImage, Reference
 from hekla.units.clock import Clock
 
 __all__ = ["Credentials", "Skopeo"]
@@ -58,6 +58,16 @@ class Credentials:
 
 # What skopeo and registries write, in lower case; the first match counts.
 _KINDS: Final[tuple[tuple[type[ImageError], tuple[str, ...], str], ...]] = (
+    (
+        ImageNotFound,
+        ("does not resolve to an image id", "no such image", "reference does not exist"),
+        "check the name with `podman images` or `docker images`, as the same user",
+    ),
+    (
+        RegistryUnavailable,
+        ("cannot connect to the docker daemon",),
+        "start Docker, set DOCKER_HOST, or run this as a user who may use it",
+    ),
     (DiskFull, ("no space left on device", "disk quota exceeded"), "free disk space"),
     (
         DigestMismatch,
@@ -105,7 +115,7 @@ class Skopeo:
         clock: Clock,
         *,
         program: str = "skopeo",
-        registry: str,
+        registry: str = "",
         credentials: Credentials | Path | None = None,
         insecure: bool = False,
     ) -> None:
@@ -146,6 +156,13 @@ class Skopeo:
         words += [_address(reference), f"oci:{self._scratch / 'layout'}:image"]
         await self._run(words, reference, watch, timeout_s)
 
+    async def export(
+        self, image: EngineImage, archive: Path, watch: Callable[[], None], timeout_s: float
+    ) -> None:
+        """Write an image of podman or Docker into a file, as `docker save` does."""
+        words = ["copy", str(image), f"docker-archive:{archive}"]
+        await self._run(words, image, watch, timeout_s)
+
     async def _document(self, reference: Reference, *options: str) -> bytes:
         words = ["inspect", *options, *self._transport_options(""), _address(reference)]
         data = await self._run(words, reference, lambda: None, DOCUMENT_TIMEOUT_S)
@@ -178,7 +195,7 @@ class Skopeo:
     async def _run(
         self,
         words: Sequence[str],
-        reference: Reference,
+        reference: Reference | EngineImage,
         watch: Callable[[], None],
         timeout_s: float,
     ) -> bytes:
@@ -210,7 +227,7 @@ class Skopeo:
     async def _wait(
         self,
         ended: asyncio.Future[int],
-        reference: Reference,
+        reference: Reference | EngineImage,
         watch: Callable[[], None],
         timeout_s: float,
     ) -> None:
@@ -269,7 +286,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> str:
     return tail.decode(errors="replace")
 
 
-def _error(output: str, reference: Reference) -> ImageError:
+def _error(output: str, reference: Reference | EngineImage) -> ImageError:
     """Return the error that skopeo's messages mean."""
     text = _shown(output)
     # A name or digest may look like a reason.

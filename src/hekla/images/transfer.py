@@ -39,7 +39,7 @@ from hekla.images.errors import ImagePullError, InvalidImage, RegistryUnavailabl
 from hekla.images.layers import limits_for
 from hekla.images.locks import hold
 from hekla.images.platforms import IndexWalk, check_platform, this_machine
-from hekla.images.reference import Archive, Reference
+from hekla.images.reference import Archive, ArchiveKind, EngineImage, Reference
 from hekla.images.skopeo import Credentials, Skopeo
 from hekla.images.store import ImageStore, Ingest
 from hekla.units.clock import Clock
@@ -122,6 +122,19 @@ class Puller:
         """Add the image of a file or directory, under its own names and the given ones."""
         async with self._ingest() as ingest:
             return await _in_thread(lambda stop: self._load(source, names, ingest, stop))
+
+    async def copy(self, source: EngineImage) -> Image:
+        """Add an image of podman or Docker on this machine, under its own and its short name."""
+        async with self._ingest() as ingest:
+            skopeo = Skopeo(ingest.path, self._store.clock, program=self._program)
+            archive, most = ingest.path / "image.tar", limits_for(ingest.path).bytes
+
+            def watch() -> None:
+                check_bytes(_bytes_below(ingest.path), most, f"image {source}")
+
+            await skopeo.export(source, archive, watch, self._timeout_s)
+            found = Archive(ArchiveKind.DOCKER_ARCHIVE, archive)
+            return await _in_thread(lambda stop: self._load(found, source.names, ingest, stop))
 
     # Registries
 

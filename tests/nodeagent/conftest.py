@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Machine:
         images: ImageTable | None = None,
         image_store: ImageStore | None = None,
         skopeo_path: str = "skopeo",
+        cdi_directories: Sequence[Path] = (),
     ) -> None:
         self.agent = Agent(
             self.client,
@@ -64,6 +65,7 @@ class Machine:
             cpu_policy=cpu_policy,
             pod_user=pod_user,
             hidden=self.hidden,
+            cdi_directories=cdi_directories,
         )
         self.server.nodes.register(NODE, self.agent)
         self._task = asyncio.create_task(self.agent.run())

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from hekla.kube.errors import AlreadyExists, KubeError
 from hekla.kube.informers import Informer
 from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import ENDPOINTS, NODES, NUMA_TOPOLOGIES, PODS
-from hekla.nodeagent import sandbox
+from hekla.nodeagent import cdi, sandbox
 from hekla.nodeagent.admission import Rejection, reject
 from hekla.nodeagent.background_tasks import BackgroundTasks
 from hekla.nodeagent.cgroups import Cgroups
@@ -91,6 +91,7 @@ class Agent:
         cpu_policy: str = NONE,
         topology_policy: str = NONE,
         labels: Mapping[str, str] | None = None,
+        cdi_directories: Sequence[Path] = cdi.DIRECTORIES,
     ) -> None:
         """`hidden` is the directory that containers do not see, by default `directory`.
 
@@ -123,6 +124,7 @@ class Agent:
             simulate_gpus(simulated_gpus) or discover_gpus(),
             mps_directory=os.environ.get(MPS_DIRECTORY, ""),
         )
+        self._cdi = cdi.CdiSpecs(cdi_directories)
         usable = frozenset(os.sched_getaffinity(0))
         self._cpus = CpuManager(usable, cpu_locations(), cpu_policy, topology_policy)
         self._cpus_changed = asyncio.Event()
@@ -270,6 +272,7 @@ class Agent:
             user_namespaces=self._user_namespaces,
             network=self._network,
             devices=self._devices,
+            cdi=self._cdi,
             cpus=self._cpus,
             on_cpus_changed=self._on_cpus_changed,
             address_of=self._address_of,

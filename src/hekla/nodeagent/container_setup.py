@@ -28,6 +28,7 @@ from hekla.images.lookup import read_file
 from hekla.images.store import Image
 from hekla.images.tree import remove_tree
 from hekla.nodeagent import sandbox
+from hekla.nodeagent.cdi import CdiSpecs
 from hekla.nodeagent.cgroups import Cgroups, Group, Limits
 from hekla.nodeagent.cpu_manager import CpuManager
 from hekla.nodeagent.device_manager import (
@@ -45,6 +46,7 @@ from hekla.nodeagent.environment import (
     inherited,
 )
 from hekla.nodeagent.errors import AllocationError
+from hekla.nodeagent.gpu_edits import GpuEdits, gpu_edits
 from hekla.nodeagent.gpus import device_nodes, requested_gpus
 from hekla.nodeagent.image_config import (
     ImageConfigError,
@@ -119,6 +121,7 @@ class NodeContext:
     network: BridgeNetwork | None
     """None if pods use the host network."""
     devices: DeviceManager
+    cdi: CdiSpecs
     cpus: CpuManager
     on_cpus_changed: Callable[[], None]
     """Called when exclusive CPUs were assigned, so that other containers leave them."""
@@ -173,6 +176,7 @@ class ContainerSetup:
         self._volumes: dict[str, Path] | None = None
         self._launched: dict[str, Environment | Image] = {}
         """The environment or image with which each container was started."""
+        self._edits: dict[str, GpuEdits | None] = {}
         node = context.node_images
         self._images = None if node is None else PodImages(pod, node, context.event)
         self._programs = PodPrograms(pod, context.images, self._images, context.fetch_handler)
@@ -260,6 +264,7 @@ class ContainerSetup:
     ) -> LaunchSpec:
         name = container["name"]
         image = programs if isinstance(programs, Image) else None
+        self._edits.pop(name, None)
         rights, user = self._rights(container, image)
         variables = self._variables(container, programs, user)
         command = self._command(container, variables, image, user)
@@ -452,9 +457,11 @@ class ContainerSetup:
         base["HOSTNAME"] = self._hostname
         base["HEKLA_POD_UID"] = self._uid
         gpus = self._context.devices.allocated.get(self._uid) or ()
+        edits = self._gpu_edits(container) if isinstance(programs, Image) else None
+        visible = (edits and edits.visible) or ",".join(map(str, gpus))
         base |= {
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
-            "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, gpus)) or "void",
+            "CUDA_VISIBLE_DEVICES": visible,
+            "NVIDIA_VISIBLE_DEVICES": visible or "void",
         }
         base |= self._context.devices.variables(self._pod, container["name"])
         variables = container_environment(
@@ -480,7 +487,24 @@ class ContainerSetup:
         """Return the variables that a container has by its image."""
         assert user is not None
         base = image_variables(image.config, user)
-        return base if image.sif is None else base | sif_variables(container["image"])
+        if image.sif is not None:
+            base |= sif_variables(container["image"])
+        edits = self._gpu_edits(container)
+        return base if edits is None else edits.added_to(base)
+
+    def _gpu_edits(self, container: Object) -> GpuEdits | None:
+        """Return what the container of an image gets for its GPUs, as when it was started."""
+        name = container["name"]
+        if name not in self._edits:
+            devices = self._context.devices
+            visible = devices.visible(self._pod, name)
+            security = container.get("securityContext") or {}
+            self._edits[name] = gpu_edits(
+                self._context.cdi,
+                [(index, devices.gpus[index]) for index in visible],
+                has_all_devices=bool(security.get("privileged")),
+            )
+        return self._edits[name]
 
     def _resolve_names(self, text: str) -> str:
         """Replace the names of the job's pods by addresses.
@@ -579,12 +603,14 @@ class ContainerSetup:
     ) -> Surroundings:
         """Return what a container of an image sees: nothing of the host's files but its names."""
         assert self._context.node_images is not None
+        edits = self._gpu_edits(container)
         root = ImageRoot(
             self._context.node_images.store.lower_directories(image),
             self._writable(container["name"], attempt),
             self._working_directory(container, image),
+            edits.links if edits else (),
         )
-        mounts = self._name_mounts()
+        mounts = self._name_mounts() + (edits.mounts if edits else [])
         resolver = Path("/etc/resolv.conf").resolve()
         if resolver.exists() and all(mount.target != "/etc/resolv.conf" for mount in mounts):
             mounts.append(Mount(resolver, "/etc/resolv.conf", True))
@@ -598,7 +624,7 @@ class ContainerSetup:
             image=root,
             network=network,
             sysctls=sysctls,
-            devices=self._device_nodes(container["name"]),
+            devices=[] if edits else self._device_nodes(container["name"]),
         )
 
     def _device_nodes(self, container: str) -> list[str]:

@@ -19,6 +19,7 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 SHARES = 10
 """Containers that may share a GPU; the default of Volcano's device plugin."""
 SIMULATED_MEMORY = 16384
+SIMULATED_PREFIX = "GPU-simulated-"
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 """What every program with a GPU needs beside it."""
 HAMI_CORE, MPS = "hami-core", "mps"
@@ -54,7 +55,7 @@ def _minor_numbers() -> dict[str, int]:
 
 def simulate_gpus(count: int) -> list[Gpu]:
     """Return simulated GPUs."""
-    return [Gpu(f"GPU-simulated-{i}", SIMULATED_MEMORY, "Simulated-GPU") for i in range(count)]
+    return [Gpu(f"{SIMULATED_PREFIX}{i}", SIMULATED_MEMORY, "Simulated-GPU") for i in range(count)]
 
 
 def discover_gpus() -> list[Gpu]:

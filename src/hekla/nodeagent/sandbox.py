@@ -167,12 +167,15 @@ class ImageRoot:
     """A directory with `upper` and `work`, empty, for what the container changes."""
     directory: str = "/"
     """Created inside if it does not exist."""
+    links: Sequence[tuple[str, str]] = ()
+    """Symbolic links that are made inside: their paths and targets."""
 
     def specification(self) -> dict[str, Any]:
         return {
             "layers": [str(path) for path in self.layers],
             "writable": str(self.writable),
             "directory": self.directory,
+            "links": list(self.links),
         }
 
 

@@ -91,6 +91,8 @@ class Root:
                 self._make_private(name)
         else:
             self._make_directory(self._image["directory"])
+            for path, target in self._image["links"]:
+                self._make_link(path, target)
         self._mount_system()
         self._attach_all()
 
@@ -125,6 +127,20 @@ class Root:
         """Create the work directory of an image, if it does not exist."""
         found, rest = descend(self._root, path, beneath=False)
         os.close(make_directories(found, rest))
+
+    def _make_link(self, path: str, target: str) -> None:
+        """Create a symbolic link in an image, in place of another link; files stay."""
+        folder, _, name = path.rpartition("/")
+        found, rest = descend(self._root, folder, beneath=False)
+        parent = make_directories(found, rest)
+        try:
+            if os.path.islink(f"{_of(parent)}/{name}"):
+                os.unlink(f"{_of(parent)}/{name}")
+            os.symlink(target, f"{_of(parent)}/{name}")
+        except FileExistsError:
+            pass
+        finally:
+            os.close(parent)
 
     def _make_private(self, name: str) -> None:
         """Create an empty top-level directory in place of the host's."""

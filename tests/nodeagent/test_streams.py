@@ -63,6 +63,24 @@ async def test_attach_passes_input_and_its_end_to_the_container(machine: Machine
 
 
 @pytest.mark.kubectl
+async def test_exec_runs_in_a_sidecar(machine: Machine) -> None:
+    sidecar = {
+        "name": "sidecar",
+        "image": "host",
+        "restartPolicy": "Always",
+        "command": ["sleep", "600"],
+        "env": [{"name": "WHO", "value": "sidecar"}],
+    }
+    await machine.run_pod("p", "sleep", "600", initContainers=[sidecar])
+    await machine.running("p")
+    code, out, err = await kubectl(machine, "exec", "p", "-c", "sidecar", "--", "printenv", "WHO")
+    assert code == 0, err
+    assert out == "sidecar\n"
+    code, _, err = await kubectl(machine, "exec", "p", "-c", "none", "--", "true")
+    assert code == 1
+
+
+@pytest.mark.kubectl
 async def test_input_continues_after_a_restart_of_the_agent(machine: Machine) -> None:
     script = 'read a; echo "first $a"; read b; echo "second $b"'
     await machine.run_pod("p", "sh", "-c", script, container={"stdin": True})

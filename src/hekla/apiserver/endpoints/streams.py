@@ -166,8 +166,9 @@ class Streams:
             raise errors.bad_request("you must specify at least one command for exec")
         if not (request.stdin or request.stdout or request.stderr):
             raise errors.bad_request("you must specify at least one of stdin, stdout, stderr")
-        known = [container["name"] for container in pod["spec"]["containers"]]
-        if request.container not in known:
+        spec = pod["spec"]
+        known = [*spec["containers"], *(spec.get("initContainers") or ())]
+        if request.container not in [container["name"] for container in known]:
             raise errors.bad_request(f"container {request.container} is not valid for pod {name}")
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             raise errors.bad_request(

@@ -194,8 +194,11 @@ def test_hooks_of_nvidia_become_links() -> None:
     for wrong in ("a::b", "nothing", "x::/../etc", "::/x"):
         with pytest.raises(InvalidSpec, match="--link"):
             links([(as_hook(hook("create-symlinks", "--link", wrong)), "f")], [])
-    for other in (hook("run-anything"), hook("update-ldcache", program="evil")):
-        with pytest.raises(InvalidSpec, match=r"f.json: .*hekla runs none"):
+    for other, want in (
+        (hook("update-ldcache", program="evil"), "f.json: .*hekla runs none"),
+        (hook("new-one"), "f.json: .*--disable-hook=new-one"),
+    ):
+        with pytest.raises(InvalidSpec, match=want):
             links([(as_hook(other), "f.json")], [])
 
 

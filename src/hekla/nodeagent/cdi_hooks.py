@@ -21,7 +21,14 @@ from hekla.nodeagent.cdi import BindMount, Hook, InvalidSpec
 LIBRARIES: Final = "/usr/local/nvidia/lib64"
 """Images of CUDA have this directory in LD_LIBRARY_PATH already."""
 PROGRAMS: Final = ("nvidia-cdi-hook", "nvidia-ctk")
-NOT_NEEDED: Final = ("chmod", "enable-cuda-compat", "disable-device-node-modification")
+LINKS: Final = "create-symlinks"
+LIBRARY_LINKS: Final = ("update-ldcache", "create-soname-symlinks")
+NOT_NEEDED: Final = (
+    "chmod",
+    "enable-cuda-compat",
+    "disable-device-node-modification",
+    "update-application-profile",
+)
 MAX_DYNAMIC_BYTES: Final = 1 << 16
 MAX_NAME_BYTES: Final = 255
 
@@ -42,9 +49,9 @@ def links(hooks: Sequence[tuple[Hook, str]], mounts: Sequence[BindMount]) -> lis
     folders: set[str] = set()
     for hook, where in hooks:
         verb, options = _parsed(hook, where)
-        if verb == "create-symlinks":
+        if verb == LINKS:
             found += [_link(text, where) for text in options.get("link", ())]
-        elif verb == "update-ldcache":
+        elif verb in LIBRARY_LINKS:
             folders.update(map(posixpath.normpath, options.get("folder", ())))
     for mount in mounts:
         folder, name = posixpath.split(mount.container_path)
@@ -61,12 +68,15 @@ def _parsed(hook: Hook, where: str) -> tuple[str, dict[str, list[str]]]:
     if words[:1] == ["hook"]:
         words.pop(0)
     verb = words.pop(0) if words else ""
-    known = verb in ("create-symlinks", "update-ldcache", *NOT_NEEDED)
-    if posixpath.basename(hook.path) not in PROGRAMS or not known:
+    if posixpath.basename(hook.path) not in PROGRAMS:
         raise InvalidSpec(
-            f"{where}: the hook {' '.join([hook.path, verb])[:200]!r} is a program of the host, "
-            "and hekla runs none; what create-symlinks and update-ldcache of "
-            "nvidia-container-toolkit are for it does itself"
+            f"{where}: the hook {hook.path[:200]!r} is a program of the host, and hekla runs none; "
+            "remove the hook from the spec"
+        )
+    if verb not in (LINKS, *LIBRARY_LINKS, *NOT_NEEDED):
+        raise InvalidSpec(
+            f"{where}: it is not known what the hook {verb[:80]!r} is for; write the spec without "
+            f"it: nvidia-ctk cdi generate --disable-hook={verb[:80]}"
         )
     options: dict[str, list[str]] = {}
     while words:

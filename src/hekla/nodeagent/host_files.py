@@ -1,7 +1,8 @@
 """Open a file of this machine that a pod names: only what the pod could read itself.
 
 Pods that run as users of their namespace read what everybody may read, so the file and each
-directory above it must be open to everybody. Pods of the owner read what the agent reads.
+directory above it must be open to everybody, and in none of the directories of which each pod has
+its own. Pods of the owner read what the agent reads.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 from hekla.images.errors import ImageNotFound
 
 MAX_LINKS: Final = 40
+PRIVATE: Final = ("/tmp", "/var/tmp", "/run", "/dev", "/proc", "/sys")
+"""Directories of the machine that such pods do not see."""
 _PATH: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,6 +35,12 @@ def open_for_pods(path: str, *, is_owner: bool, off_limits: Path) -> int:
         if Path(found).is_relative_to(off_limits):
             raise ImageNotFound(
                 f"the SIF file {path} is in the data directory of the cluster; move it elsewhere"
+            )
+        hides = [each for each in PRIVATE if Path(found).is_relative_to(each)]
+        if hides and not is_owner:
+            raise ImageNotFound(
+                f"the SIF file {path} is in {hides[0]}, of which pods see their own only; move it, "
+                "for example to /srv/images"
             )
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ImageNotFound(f"the SIF file {path} is not a regular file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import signal
@@ -12,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from hekla.images.reference import SifFile
+from hekla.images.sif_files import find_sif, load_sif
 from hekla.images.store import ImageStore
 from hekla.units.clock import ManualClock
+from tests.images import sifs
 from tests.images.builders import directory, file, image, sha256, tar
 from tests.images.stores import add, files_of
 
@@ -104,6 +108,40 @@ def test_removal_that_is_killed_anywhere_removes_all_or_nothing(tmp_path: Path) 
         if not killed_at(number, lambda where=where: take_out(where)):  # type: ignore[misc]
             break
         outcomes.add(check(where))
+    assert outcomes == {True, False}
+
+
+@pytest.mark.slow
+def test_sif_file_whose_unpacking_is_killed_anywhere_can_be_loaded_again(tmp_path: Path) -> None:
+    (tmp_path / "root/d").mkdir(parents=True)
+    (tmp_path / "root/d/file").write_bytes(b"content")
+    path = tmp_path / "x.sif"
+    path.write_bytes(sifs.sif(sifs.partition(sifs.squashfs(tmp_path / "root"))))
+    source, outcomes = SifFile(str(path)), set()
+
+    def load(where: Path) -> None:
+        with path.open("rb") as opened:
+            asyncio.run(load_sif(ImageStore(where), opened.fileno(), source))
+
+    def loaded(where: Path) -> bool:
+        store = ImageStore(where)
+        with path.open("rb") as opened:
+            found = find_sif(store, opened.fileno(), source)
+        files = files_of(store)
+        assert files["ingest"] == files["locks"] == files["blobs"] == []
+        if found is not None:
+            (layer,) = store.lower_directories(found)
+            assert (layer / "d/file").read_bytes() == b"content"
+        store.close()
+        return found is not None
+
+    for number in range(0, 10_000, 2):
+        where = tmp_path / f"at{number}"
+        if not killed_at(number, lambda where=where: load(where)):  # type: ignore[misc]
+            break
+        outcomes.add(loaded(where))
+        load(where)
+        assert loaded(where)
     assert outcomes == {True, False}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from tools import debian
 
+from hekla.images.documents import OCI_MANIFEST, SIF_CONFIG, SIF_LAYER
 from hekla.images.platforms import this_machine
+from tests.images.builders import BuiltImage, descriptor, sha256
 
 DEFFILE, LABELS, PARTITION = 0x4001, 0x4003, 0x4004
 SQUASHFS, EXT3, ENCRYPTED = 1, 2, 5
@@ -72,6 +75,20 @@ def sif(*objects: tuple[int, bytes, bytes], slots: int = 48) -> bytes:
         slots * DESCRIPTOR_BYTES, first, len(content),
     )  # fmt: skip
     return (header + table).ljust(first, b"\0") + content
+
+
+def artifact(data: bytes, kind: str = SIF_LAYER) -> BuiltImage:
+    """Return what `apptainer push x.sif oras://…` brings into a registry."""
+    config = b"{}"
+    title = {"org.opencontainers.image.title": "x.sif"}
+    body = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": descriptor(config, SIF_CONFIG),
+        "layers": [descriptor(data, kind, annotations=title)],
+    }
+    manifest = json.dumps(body).encode()
+    return BuiltImage(manifest, config, {sha256(each): each for each in (manifest, config, data)})
 
 
 def write_root(

@@ -310,11 +310,12 @@ def test_directory_in_itself_ends(store: ImageStore, tmp_path: Path) -> None:
 def test_names_of_files_are_told_from_names_of_registries() -> None:
     assert parse_image("file:///data//./x.sif") == SifFile("/data/x.sif")
     assert isinstance(parse_image("ubuntu:24.04"), Reference)
+    assert str(parse_image("oras://reg.example/x")) == "oras://reg.example/x:latest"
     for text, want in {
         "/data/x.sif": "for a SIF file write file:///data/x.sif",
         "file://x.sif": "absolute path",
         "file:///data/../etc/x": "absolute path",
-        "oras://reg.example/x:1": "apptainer pull",
+        "oras://Not/A/Name": "lower-case",
         "library://x/y": "apptainer pull",
         "docker://ubuntu": "leave out docker://",
         "s3://x": "without a scheme",

@@ -16,6 +16,8 @@ from hekla.nodeagent.host_files import open_for_pods
 from hekla.nodeagent.image_config import DEFAULT_PATH
 from hekla.nodeagent.security_context import PodUser
 from tests.images import sifs
+from tests.images.builders import sha256
+from tests.images.registry import RealRegistry
 from tests.nodeagent.conftest import Machine, state
 from tests.nodeagent.test_image_containers import (
     WAYS,
@@ -54,6 +56,10 @@ def write_sif(path: Path, root: Path) -> Path:
     path.write_bytes(sifs.sif(sifs.partition(sifs.squashfs(root))))
     path.chmod(0o644)
     return path
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 @pytest.fixture
@@ -233,7 +239,7 @@ async def test_file_that_is_no_sif_waits_with_the_reason(
         f"file://{tmp_path}/text.sif": ("ErrImagePull", "is not a SIF file"),
         f"file://{tmp_path}/missing.sif": ("ErrImagePull", "No such file"),
         f"{tmp_path}/text.sif": ("InvalidImageName", "for a SIF file write file://"),
-        "oras://example.org/x:1": ("InvalidImageName", "apptainer pull"),
+        "library://example/x:1": ("InvalidImageName", "apptainer pull"),
     }
     for number, (image, (reason, text)) in enumerate(cases.items()):
         await machine.run_pod(f"p{number}", "true", container={"image": image})
@@ -245,6 +251,26 @@ async def test_file_that_is_no_sif_waits_with_the_reason(
         )
         assert waiting(pod)["reason"] == reason
         assert text in waiting(pod)["message"]
+
+
+async def test_sif_of_a_registry_runs(
+    machine: Machine,
+    image_store: ImageStore,  # noqa: F811
+    real: RealRegistry,
+    skopeo: str,
+    app: Path,
+    isolation: None,
+) -> None:
+    await restart(machine, image_store, skopeo)
+    built = sifs.artifact(content(app))
+    image = f"oras://{real.push('sif:1', built)}"
+    pod = await run(machine, "p", image, container={"args": ["x"]}, runtimeClassName="sif")
+    assert await machine.logs("p") == "run x\n"
+    assert state(pod)["imageID"] == f"{image.removesuffix(':1')}@{sha256(content(app))}"
+    missing = f"{image.removesuffix('sif:1')}none:1"
+    await machine.run_pod("none", container={"image": missing, "command": []})
+    pod = await machine.until("none", lambda p: waiting(p).get("reason") == "ErrImagePull")
+    assert "check the name and the tag" in waiting(pod)["message"]
 
 
 async def test_image_without_a_shell_or_runscript(

@@ -22,6 +22,7 @@ from hekla.images.reference import (
     Archive,
     ArchiveKind,
     EngineImage,
+    OrasImage,
     Reference,
     SifFile,
     parse_image,
@@ -73,8 +74,10 @@ def pull(data_dir: Path | None, names: Sequence[str]) -> None:
             terminal.echo(f"{shown}\t{image.digest}\t{memory(store.image_bytes(image))}")
 
 
-async def _pull(store: ImageStore, reference: Reference, login: Path | None) -> Image:
+async def _pull(store: ImageStore, reference: Reference | OrasImage, login: Path | None) -> Image:
     show = _progress(str(reference), time.monotonic)
+    if isinstance(reference, OrasImage):
+        return await Puller(store).pull_sif(reference, credentials=login, progress=show)
     return await Puller(store).pull(reference, credentials=login, progress=show)
 
 

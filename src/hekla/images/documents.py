@@ -48,6 +48,8 @@ MANIFEST_TYPES: Final = (OCI_MANIFEST, _DOCKER + "manifest.v2+json")
 OCI_CONFIG: Final = _OCI + "config.v1+json"
 CONFIG_TYPES: Final = (OCI_CONFIG, "application/vnd.docker.container.image.v1+json")
 OCI_LAYER: Final = _OCI + "layer.v1.tar"
+SIF_CONFIG: Final = "application/vnd.sylabs.sif.config.v1+json"
+SIF_LAYER: Final = "application/vnd.sylabs.sif.layer.v1.sif"
 _LAYER_TYPES: Final = (OCI_LAYER, "application/vnd.docker.image.rootfs.diff.tar")
 _COMPRESSIONS: Final = ("", "+gzip", "+zstd", ".gzip", ".zstd")
 
@@ -188,6 +190,20 @@ def decode_manifest(data: bytes, what: str) -> Index | Manifest:
     )
 
 
+def decode_sif_manifest(data: bytes, what: str) -> Descriptor:
+    """Return the SIF file that the manifest of an artifact names."""
+    found = decode_document(data, _Any, what)
+    layers = found.layers or ()
+    if [layer.media_type for layer in layers] != [SIF_LAYER]:
+        raise UnsupportedImage(
+            f"{what} is not a SIF image of one file; leave out oras:// for a container image"
+        )
+    _check_descriptor(layers[0], MAX_LAYER_BYTES, what)
+    if not layers[0].digest.startswith("sha256:"):
+        raise UnsupportedImage(f"{what} names its file by another digest than sha256")
+    return layers[0]
+
+
 def decode_config(data: bytes, what: str) -> ImageConfig:
     """Return the configuration of an image."""
     found = decode_document(data, _Config, what)
@@ -258,6 +274,8 @@ def _manifest(found: _Any, what: str) -> Manifest:
     layers = found.layers or ()
     _check_number(len(layers), MAX_LAYERS, "layers", what)
     _check_descriptor(found.config, MAX_DOCUMENT_BYTES, what)
+    if found.config.media_type == SIF_CONFIG:
+        raise UnsupportedImage(f"{what} is a SIF image; write oras:// before its name")
     if found.config.media_type not in (*CONFIG_TYPES, ""):
         raise UnsupportedImage(
             f"{what} is not a container image: its configuration has the media type "

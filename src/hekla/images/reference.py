@@ -23,6 +23,7 @@ __all__ = [
     "Archive",
     "ArchiveKind",
     "EngineImage",
+    "OrasImage",
     "Reference",
     "SifFile",
     "Source",
@@ -36,6 +37,7 @@ __all__ = [
 DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
 FILE_PREFIX: Final = "file://"
+ORAS_PREFIX: Final = "oras://"
 PODMAN: Final = "containers-storage"
 DOCKER: Final = "docker-daemon"
 MAX_NAME_CHARS: Final = 255
@@ -49,12 +51,11 @@ _REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
 _TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PULL_SIF: Final = (
-    "hekla does not fetch SIF images; run `apptainer pull x.sif IMAGE`, and name the file as "
-    "file:///path/x.sif"
+    "hekla fetches SIF images by oras:// only; run `apptainer pull x.sif IMAGE`, and name the file "
+    "as file:///path/x.sif"
 )
 _SCHEMES: Final = {
     "docker": "leave out docker://",
-    "oras": _PULL_SIF,
     "library": _PULL_SIF,
     "shub": _PULL_SIF,
     "http": _PULL_SIF,
@@ -116,6 +117,20 @@ class SifFile:
 
 
 @dataclass(frozen=True, slots=True)
+class OrasImage:
+    """A SIF image in a registry, as `apptainer push` brings it there."""
+
+    reference: Reference
+
+    def __str__(self) -> str:
+        return f"{ORAS_PREFIX}{self.reference}"
+
+    def by_digest(self, digest: str) -> OrasImage:
+        """Return the name of exactly this manifest in the same repository."""
+        return OrasImage(self.reference.by_digest(digest))
+
+
+@dataclass(frozen=True, slots=True)
 class EngineImage:
     """An image in the store of podman or Docker on this machine."""
 
@@ -172,8 +187,8 @@ def parse_reference(text: str) -> Reference:
     return Reference(registry, repository, tag, digest)
 
 
-def parse_image(text: str) -> Reference | SifFile:
-    """Return what the `image` of a container names: an image of a registry, or a SIF file.
+def parse_image(text: str) -> Reference | SifFile | OrasImage:
+    """Return what the `image` of a container names: an image of a registry, or a SIF image.
 
     Note: the caller must check that the container's user may read the file.
     """
@@ -182,6 +197,8 @@ def parse_image(text: str) -> Reference | SifFile:
         if text.startswith("/"):
             raise _invalid(text, f"for a SIF file write {FILE_PREFIX}{text[:200]}")
         return parse_reference(text)
+    if f"{scheme}://" == ORAS_PREFIX:
+        return OrasImage(parse_reference(rest))
     if f"{scheme}://" != FILE_PREFIX:
         raise _invalid(text, _SCHEMES.get(scheme, "write it without a scheme, as ubuntu:24.04"))
     parts = rest.split("/")
@@ -192,12 +209,14 @@ def parse_image(text: str) -> Reference | SifFile:
     return SifFile("/" + "/".join(part for part in parts if part not in ("", ".")))
 
 
-def parse_pull(text: str) -> Reference | EngineImage:
+def parse_pull(text: str) -> Reference | OrasImage | EngineImage:
     """Return an image of a registry, or of podman (`containers-storage:`) or Docker.
 
     Note: only for those who may read the images of podman and Docker here.
     """
     transport, _, rest = text.partition(":")
+    if text.startswith(ORAS_PREFIX):
+        return OrasImage(parse_reference(text.removeprefix(ORAS_PREFIX)))
     if transport not in (PODMAN, DOCKER):
         return parse_reference(text)
     reference = given = parse_reference(rest)

@@ -24,7 +24,7 @@ from hekla.images.catalog import Image, SifFacts
 from hekla.images.compression import check_bytes
 from hekla.images.disk import disk_errors
 from hekla.images.documents import ImageConfig, Platform
-from hekla.images.errors import ImagePullError, InvalidImage
+from hekla.images.errors import DigestMismatch, ImagePullError, InvalidImage
 from hekla.images.layers import limits_for
 from hekla.images.lookup import has_file
 from hekla.images.platforms import this_machine
@@ -34,7 +34,7 @@ from hekla.images.squashfs import Squashfs
 from hekla.images.store import ImageStore, Ingest
 from hekla.images.tar import Entry
 
-__all__ = ["RUNSCRIPT", "find_sif", "load_sif"]
+__all__ = ["RUNSCRIPT", "add_sif", "find_sif", "load_sif"]
 
 RUNSCRIPT: Final = "/.singularity.d/runscript"
 _SHELL: Final = "/bin/sh"
@@ -65,9 +65,9 @@ async def load_sif(
     stop = threading.Event()
 
     def work() -> Image:
-        return _Loader(store, source, machine or this_machine(), stop.is_set).load(
-            descriptor, names, pullable
-        )
+        what = f"the SIF file {source.path}"
+        loader = _Loader(store, what, machine or this_machine(), stop.is_set)
+        return loader.load(descriptor, source, names, pullable)
 
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -79,37 +79,79 @@ async def load_sif(
         raise
 
 
+def add_sif(
+    store: ImageStore,
+    ingest: Ingest,
+    path: Path,
+    digest: str,
+    what: str,
+    names: Sequence[str],
+    *,
+    machine: Platform,
+    is_stopped: Stop,
+    holder: str = "",
+) -> Image:
+    """Add the image of a SIF file in an ingest, whose digest is checked."""
+    with path.open("rb", buffering=0) as file:
+        found = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    if found != digest:
+        raise DigestMismatch(
+            f"{what}: its file has the digest {found[:19]}…, and the manifest {digest[:19]}…; the "
+            "registry is damaged, or somebody changed the image on the way"
+        )
+    loader = _Loader(store, what, machine, is_stopped)
+    return loader.add(ingest, path, digest, names, holder=holder)
+
+
 class _Loader:
-    def __init__(
-        self, store: ImageStore, source: SifFile, machine: Platform, is_stopped: Stop
-    ) -> None:
-        self._store, self._source, self._machine = store, source, machine
-        self._what = f"the SIF file {source.path}"
+    def __init__(self, store: ImageStore, what: str, machine: Platform, is_stopped: Stop) -> None:
+        self._store, self._what, self._machine = store, what, machine
         self._is_stopped = is_stopped
 
-    def load(self, descriptor: int, names: Sequence[str], pullable: bool) -> Image:
-        root = find_root(descriptor, self._machine, self._what)  # an error before the copy
-        version = _version(descriptor, self._source)
+    def load(self, descriptor: int, source: SifFile, names: Sequence[str], pullable: bool) -> Image:
+        find_root(descriptor, self._machine, self._what)  # an error before the copy
+        version = _version(descriptor, source)
         with self._store.ingest() as ingest:
             copy = ingest.path / "file.sif"
             digest = self._copy(descriptor, copy)
-            key = "sif:" + digest.partition(":")[2]
-            if not ingest.use_layer(key):
-                self._unpack(copy, ingest, key)
-            copy.unlink()
-            if _version(descriptor, self._source) != version:
+            if _version(descriptor, source) != version:
                 raise InvalidImage(f"{self._what} was changed while it was read; try again")
-            known = self._store.find(digest)
-            image = Image(
-                digest=digest,
-                config_digest=digest,
-                layers=ingest.layers,
-                config=self._config(root.architecture),
-                pullable=pullable and (known is None or known.pullable),
+            all_names = (str(source), version, *names)
+            return self.add(
+                ingest, copy, digest, all_names, pullable=pullable, former_of=str(source)
             )
-            image = msgspec.structs.replace(image, sif=self._facts(image))
-            self._store.forget_former(str(self._source))
-            ingest.add_image(image, (str(self._source), version, *names))
+
+    def add(
+        self,
+        ingest: Ingest,
+        path: Path,
+        digest: str,
+        names: Sequence[str],
+        *,
+        pullable: bool = True,
+        former_of: str = "",
+        holder: str = "",
+    ) -> Image:
+        """Add the image of a file of ours, which is removed; `digest` is that of its bytes."""
+        key = "sif:" + digest.partition(":")[2]
+        with path.open("rb", buffering=0) as file:
+            root = find_root(file.fileno(), self._machine, self._what)
+            if not ingest.use_layer(key):
+                files = Squashfs(file.fileno(), root.offset, root.size, self._what)
+                ingest.add_files(_Stoppable(files, self._is_stopped), key, self._what)
+        path.unlink()
+        known = self._store.find(digest)
+        image = Image(
+            digest=digest,
+            config_digest=digest,
+            layers=ingest.layers,
+            config=self._config(root.architecture),
+            pullable=pullable and (known is None or known.pullable),
+        )
+        image = msgspec.structs.replace(image, sif=self._facts(image))
+        if former_of:
+            self._store.forget_former(former_of)
+        ingest.add_image(image, names, holder)
         return image
 
     def _copy(self, descriptor: int, copy: Path) -> str:
@@ -129,12 +171,6 @@ class _Loader:
                 while data:
                     data = data[file.write(data) or 0 :]
         return f"sha256:{sum_.hexdigest()}"
-
-    def _unpack(self, copy: Path, ingest: Ingest, key: str) -> None:
-        with copy.open("rb", buffering=0) as file:
-            root = find_root(file.fileno(), self._machine, self._what)
-            files = Squashfs(file.fileno(), root.offset, root.size, self._what)
-            ingest.add_files(_Stoppable(files, self._is_stopped), key, self._what)
 
     def _config(self, architecture: str) -> ImageConfig:
         platform = Platform(architecture or self._machine.architecture, "linux")

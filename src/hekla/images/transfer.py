@@ -33,13 +33,15 @@ from hekla.images.documents import (
     check_digest,
     decode_config,
     decode_manifest,
+    decode_sif_manifest,
     digest_of,
 )
 from hekla.images.errors import ImagePullError, InvalidImage, RegistryUnavailable
 from hekla.images.layers import limits_for
 from hekla.images.locks import hold
 from hekla.images.platforms import IndexWalk, check_platform, this_machine
-from hekla.images.reference import Archive, ArchiveKind, EngineImage, Reference
+from hekla.images.reference import Archive, ArchiveKind, EngineImage, OrasImage, Reference
+from hekla.images.sif_files import add_sif
 from hekla.images.skopeo import Credentials, Skopeo
 from hekla.images.store import ImageStore, Ingest
 from hekla.units.clock import Clock
@@ -117,6 +119,68 @@ class Puller:
                 if image is not None:
                     return image
                 return await self._fetch(skopeo, found, ingest, progress or _no_progress, holder)
+
+    async def pull_sif(
+        self,
+        source: OrasImage,
+        *,
+        credentials: Credentials | Path | None = None,
+        progress: Progress | None = None,
+        holder: str = "",
+    ) -> Image:
+        """Return the SIF image that the registry has under a name now; fetch it if it is missing.
+
+        Note: what the manifest says does not count until the file is here. Another registry could
+        name the digest of a file that its users may not read.
+        """
+        reference, what = source.reference, f"image {source}"
+        async with self._ingest() as ingest:
+            skopeo = Skopeo(
+                ingest.path,
+                self._store.clock,
+                program=self._program,
+                registry=reference.registry,
+                credentials=credentials,
+                insecure=is_insecure(reference.registry, self._insecure),
+            )
+            data = await skopeo.manifest(reference)
+            digest = reference.digest or digest_of(data)
+            check_digest(data, digest, f"the manifest of {source}")
+            layer = decode_sif_manifest(data, f"the manifest of {source}")
+            pinned = source.by_digest(digest)
+            names = tuple(dict.fromkeys((str(source), str(pinned))))
+            async with self._lock(layer.digest):
+                known = await asyncio.to_thread(self._store.find, str(pinned))
+                if known is not None and known.digest == layer.digest:
+                    await asyncio.to_thread(self._store.record, known, names, holder)
+                    return known
+                blobs = ingest.path / "blobs"
+                blobs.mkdir()
+                check_bytes(layer.size, limits_for(ingest.path).bytes, what)
+                watch = _Watch(
+                    ingest.path,
+                    layer.size,
+                    progress or _no_progress,
+                    self._stall_s,
+                    self._store.clock,
+                    what,
+                )
+                await skopeo.copy(pinned.reference, blobs, watch, self._timeout_s)
+                watch.finish()
+                path = blobs.joinpath(*layer.digest.split(":"))
+                return await _in_thread(
+                    lambda stop: add_sif(
+                        self._store,
+                        ingest,
+                        path,
+                        layer.digest,
+                        what,
+                        names,
+                        machine=self._machine,
+                        is_stopped=stop.is_set,
+                        holder=holder,
+                    )
+                )
 
     async def load(self, source: Archive, names: Sequence[str] = ()) -> Image:
         """Add the image of a file or directory, under its own names and the given ones."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hekla.images.documents import ImageConfig
-from hekla.images.reference import FILE_PREFIX, parse_reference
+from hekla.images.reference import FILE_PREFIX, ORAS_PREFIX, parse_reference
 from hekla.nodeagent.environment import expand
 from hekla.nodeagent.security_context import RANGE_SIZE, Abilities, Credentials
 from hekla.units.objects import Object
@@ -72,6 +72,9 @@ def image_id(name: str, digest: str) -> str:
     """Return the name of an image by its digest, for the status."""
     if name.startswith(FILE_PREFIX):
         return f"{name}@{digest}"
+    if name.startswith(ORAS_PREFIX):
+        # Of the file, as `sha256sum` shows it, and not of its manifest.
+        return f"{ORAS_PREFIX}{image_id(name.removeprefix(ORAS_PREFIX), digest)}"
     return str(parse_reference(name).by_digest(digest))
 
 

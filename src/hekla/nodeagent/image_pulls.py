@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from hekla.images.errors import ImageError, ImageNotFound, InvalidReference
-from hekla.images.reference import FILE_PREFIX, Reference, SifFile, parse_image
+from hekla.images.reference import FILE_PREFIX, OrasImage, Reference, SifFile, parse_image
 from hekla.images.sif_files import find_sif, load_sif
 from hekla.images.store import Image, ImageStore
 from hekla.images.transfer import Credentials, Puller
@@ -61,6 +61,7 @@ class ImageUnavailable(Exception):
     """Nothing on this machine can bring the image."""
 
 
+_Source = Reference | SifFile | OrasImage
 _Key = tuple[str, Credentials | Path | None]
 
 
@@ -120,7 +121,9 @@ class NodeImages:
             self._problem = await asyncio.to_thread(self._probe)
         return self._problem
 
-    def pull(self, reference: Reference, credentials: Credentials | Path | None) -> _Pull:
+    def pull(
+        self, reference: Reference | OrasImage, credentials: Credentials | Path | None
+    ) -> _Pull:
         """Return a pull that runs, or start one."""
         key = str(reference), credentials
         return self._pulls.get(key) or self._start(key, self._run(reference, credentials, key))
@@ -155,7 +158,7 @@ class NodeImages:
             del self._pulls[key]
 
     async def _run(
-        self, reference: Reference, credentials: Credentials | Path | None, key: _Key
+        self, reference: Reference | OrasImage, credentials: Credentials | Path | None, key: _Key
     ) -> Image:
         def progress(done: int, total: int) -> None:
             self._pulls[key].done_bytes, self._pulls[key].total_bytes = done, total
@@ -163,6 +166,10 @@ class NodeImages:
         try:
             async with self._free:
                 self._pulls[key].is_waiting = False
+                if isinstance(reference, OrasImage):
+                    return await self._puller.pull_sif(
+                        reference, credentials=credentials, progress=progress
+                    )
                 return await self._puller.pull(
                     reference, credentials=credentials, progress=progress
                 )
@@ -270,16 +277,17 @@ class PodImages:
         message = f'Back-off pulling image "{text}"'
         raise ImageWaits("ImagePullBackOff", f"{message}: {attempt.error}", left_s)
 
-    async def _find(self, source: Reference | SifFile) -> Image | None:
+    async def _find(self, source: _Source) -> Image | None:
         """Return the image of the store, pinned."""
         return await asyncio.to_thread(self._find_and_pin, source)
 
-    def _find_and_pin(self, source: Reference | SifFile) -> Image | None:
+    def _find_and_pin(self, source: _Source) -> Image | None:
         if isinstance(source, SifFile):
             image = self._find_file(source)
         else:
             # Not by digest alone: that would be a way to images of registries that refuse the pod.
-            name = str(source.by_digest(source.digest) if source.digest else source)
+            reference = source.reference if isinstance(source, OrasImage) else source
+            name = str(source.by_digest(reference.digest) if reference.digest else source)
             image = self.node.store.find(name)
         if image is None:
             return None
@@ -301,9 +309,7 @@ class PodImages:
         finally:
             os.close(descriptor)
 
-    async def _pull(
-        self, attempt: _Attempt, text: str, source: Reference | SifFile, changed: Changed
-    ) -> None:
+    async def _pull(self, attempt: _Attempt, text: str, source: _Source, changed: Changed) -> None:
         clock = self.node.clock
         began = clock.monotonic()
         what = attempt.message
@@ -331,12 +337,13 @@ class PodImages:
         changed(None)
 
     async def _fetch(
-        self, attempt: _Attempt, text: str, source: Reference | SifFile, changed: Changed
+        self, attempt: _Attempt, text: str, source: _Source, changed: Changed
     ) -> Image:
         if isinstance(source, SifFile):
             pull = self.node.unpack(source)
         else:
-            pull = self.node.pull(source, await self._credentials(source))
+            reference = source.reference if isinstance(source, OrasImage) else source
+            pull = self.node.pull(source, await self._credentials(reference))
         pull.waiters += 1
         try:
             await self._watch(attempt, text, pull, changed)

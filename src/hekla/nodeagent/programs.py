@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from hekla.api.runtime_classes import HANDLERS, OCI, PROCESS, SIF
 from hekla.images.errors import InvalidReference
-from hekla.images.reference import SifFile, parse_image
+from hekla.images.reference import OrasImage, SifFile, parse_image
 from hekla.images.store import Image
 from hekla.nodeagent.image_config import ImageConfigError
 from hekla.nodeagent.image_pulls import ADVICE, Changed, ImageUnavailable, PodImages
@@ -58,7 +58,7 @@ class PodPrograms:
         what, text = f"RuntimeClass {self._class!r}", str(container["image"])
         if (handler == SIF) != self._is_sif(text):
             wanted = (
-                "runs SIF images: write image: file:///path/x.sif, or load the file with "
+                "runs SIF images: write file:///path/x.sif or oras://NAME, or load the file with "
                 "`hekla image load x.sif --name NAME`"
                 if handler == SIF
                 else "runs container images, and not SIF files: use the class sif, or none"
@@ -70,7 +70,7 @@ class PodPrograms:
         """Return whether an image is a SIF file, or was loaded from one under its name."""
         with contextlib.suppress(InvalidReference):
             source = parse_image(text)
-            if isinstance(source, SifFile):
+            if isinstance(source, SifFile | OrasImage):
                 return True
             known = self._images and self._images.node.store.find(str(source))
             return bool(known and known.sif)

@@ -17,6 +17,8 @@ from hekla.api.wellknown import RUN_DIRECTORY
 from hekla.images.platforms import this_machine
 from hekla.images.store import ImageStore
 from hekla.images.tree import remove_tree
+from hekla.kube.client import Client
+from hekla.kube.errors import ProtocolError
 from hekla.kube.resources import EVENTS, PODS, RUNTIME_CLASSES, SECRETS
 from hekla.nodeagent import sandbox
 from hekla.nodeagent.images import Environment, Images
@@ -125,6 +127,15 @@ async def eventually(holds: Callable[[], bool]) -> None:
 async def events(machine: Machine, pod: str) -> list[Object]:
     found = (await machine.client.list(EVENTS, namespace="default")).items
     return [each for each in found if each["involvedObject"]["name"] == pod]
+
+
+async def until_event(machine: Machine, pod: str, reason: str) -> None:
+    """Wait for an event: they are written later than the status."""
+    for _ in range(600):
+        if reason in [each["reason"] for each in await events(machine, pod)]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no event {reason}")
 
 
 async def run(machine: Machine, name: str, reference: object, *command: str, **more: Any) -> Object:
@@ -580,4 +591,22 @@ async def test_handler_that_this_node_lacks_is_named(machine: Machine) -> None:
     assert waiting(pod)["reason"] == "FailedCreatePodSandBox"
     assert 'no runtime for "kata" is configured' in waiting(pod)["message"]
     assert "oci" in waiting(pod)["message"]
-    assert "FailedCreatePodSandBox" in [each["reason"] for each in await events(machine, "p")]
+    await until_event(machine, "p", "FailedCreatePodSandBox")
+
+
+async def test_pod_starts_although_its_class_could_not_be_read_at_first(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = Client.find, [ProtocolError("no answer")]
+
+    async def find(client: Client, resource: Any, name: str, **options: Any) -> Any:
+        if resource == RUNTIME_CLASSES and failures:
+            raise failures.pop()
+        return await real(client, resource, name, **options)
+
+    monkeypatch.setattr(Client, "find", find)
+    await machine.run_pod("p", "true", runtimeClassName="process")
+    pod = await machine.until("p", lambda p: bool(waiting(p).get("message")))
+    assert waiting(pod)["reason"] == "CreateContainerConfigError"
+    assert "RuntimeClass 'process' cannot be read: no answer" in waiting(pod)["message"]
+    assert (await machine.ended("p"))["status"]["phase"] == "Succeeded"

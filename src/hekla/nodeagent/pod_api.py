@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Literal
 
 from hekla.kube.client import Client
 from hekla.kube.errors import KubeError, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import CONFIGMAPS, PODS, RUNTIME_CLASSES, SECRETS
-from hekla.nodeagent.environment import Sources
+from hekla.nodeagent.environment import MissingReference, Sources
 from hekla.nodeagent.volumes import decode_config_map, decode_secret, references
 from hekla.units.clock import Clock
 from hekla.units.objects import Object
@@ -18,6 +19,15 @@ from hekla.units.objects import Object
 log = logging.getLogger("hekla.nodeagent")
 
 REPORT_RETRY_S = 1.0
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Raise MissingReference, with which a container waits, if the server does not answer."""
+    try:
+        yield
+    except KubeError as error:
+        raise MissingReference(f"{what} cannot be read: {error}; it is tried again") from error
 
 
 class PodApi:
@@ -50,11 +60,13 @@ class PodApi:
         map_names, secret_names = references(pod)
         maps: dict[str, dict[str, str] | None] = {}
         for name in map_names:
-            found = await self._client.find(CONFIGMAPS, name, namespace=namespace)
+            with _reading(f"ConfigMap {name!r}"):
+                found = await self._client.find(CONFIGMAPS, name, namespace=namespace)
             maps[name] = decode_config_map(found)
         secrets: dict[str, dict[str, str] | None] = {}
         for name in secret_names:
-            found = await self._client.find(SECRETS, name, namespace=namespace)
+            with _reading(f"Secret {name!r}"):
+                found = await self._client.find(SECRETS, name, namespace=namespace)
             secrets[name] = decode_secret(found)
         return Sources(maps, secrets)
 
@@ -70,7 +82,8 @@ class PodApi:
 
     async def fetch_handler(self, name: str) -> str | None:
         """Return the handler of a RuntimeClass; None if there is no such class."""
-        found = await self._client.find(RUNTIME_CLASSES, name)
+        with _reading(f"RuntimeClass {name!r}"):
+            found = await self._client.find(RUNTIME_CLASSES, name)
         return None if found is None else str(found["handler"])
 
     async def finish_deletion(self, pod: Object) -> None:

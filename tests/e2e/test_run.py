@@ -218,6 +218,14 @@ def test_the_question_after_ctrl_c_stays_below_later_output(up: str) -> None:
     assert "job chatty is kept: `hekla job resume chatty" in " ".join(screen.seen.split())
 
 
+def test_the_exit_code_is_that_of_the_pod_that_failed_not_of_those_ended_for_it(up: str) -> None:
+    script = '[ "$VC_TASK_INDEX" = 0 ] && exit 3; echo up; exec sleep 1000'
+    words = ["--data-dir", up, "--name", "pair", "-r", "2", "--retries", "1", "-p", "env"]
+    done = hekla("run", *words, "--", "sh", "-c", script)
+    assert done.returncode == 3, done.stdout
+    assert "pair-worker-0: container worker exited with code 3" in done.stdout
+
+
 def test_a_job_runs_in_the_namespace_of_the_flag(up: str, tmp_path: Path) -> None:
     file = tmp_path / "ml.yaml"
     file.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: ml}\n")

@@ -99,6 +99,8 @@ class JobFollower:
         self._shown: set[tuple[str, str]] = set()
         """The pods and containers whose output was shown."""
         self._exit_codes: set[int] = set()
+        self._exit_codes_of_deleted: set[int] = set()
+        """Of pods that were deleted before they failed: the job ended them for another failure."""
         self._failed: dict[str, dict[str, list[FailedContainer]]] = {}
         """By job and pod: the containers for which it failed last."""
         self._deleted: set[str] = set()
@@ -118,8 +120,12 @@ class JobFollower:
 
     @property
     def exit_code(self) -> int:
-        """The highest exit code of containers in failed pods, as in `srun`; at least 1."""
-        return max([1, *(code for code in self._exit_codes if 0 < code < 256)])
+        """The highest exit code of containers in failed pods, as in `srun`; at least 1.
+
+        What the end of other pods did to a pod counts only if nothing else is known.
+        """
+        codes = self._exit_codes or self._exit_codes_of_deleted
+        return max([1, *(code for code in codes if 0 < code < 256)])
 
     async def run(self, objects: list[Object]) -> bool:
         """Submit the objects, follow the jobs, and return whether all completed."""
@@ -316,7 +322,9 @@ class JobFollower:
             if (pod.get("status") or {}).get("phase") == PodPhase.FAILED:
                 failed = failed_containers(pod)
                 self._failed.setdefault(job, {})[pod["metadata"]["name"]] = failed
-                self._exit_codes |= {one.exit_code for one in failed if one.exit_code}
+                is_deleted = "deletionTimestamp" in pod["metadata"]
+                codes = self._exit_codes_of_deleted if is_deleted else self._exit_codes
+                codes |= {one.exit_code for one in failed if one.exit_code}
             elif index_of_pod(pod) is not None:
                 # A retry of a failed index: the job may fail for others only.
                 self._failed.get(job, {}).pop(pod["metadata"]["name"], None)

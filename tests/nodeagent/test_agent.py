@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from hekla.kube.errors import NotFound
+from hekla.kube import kubeconfig
+from hekla.kube.client import Client
+from hekla.kube.errors import ConnectionLost, NotFound
+from hekla.kube.recorder import EventRecorder
 from hekla.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS
-from hekla.nodeagent import sandbox
+from hekla.nodeagent import pod_api, sandbox
 from hekla.nodeagent.cgroups import Cgroups
 from hekla.nodeagent.images import ImagesFile
 from hekla.nodeagent.network import BridgeNetwork
+from hekla.units.clock import SystemClock
 from hekla.units.objects import Object
 from tests.nodeagent.conftest import NODE, Machine, state
 
@@ -295,6 +299,35 @@ async def test_pod_that_ended_before_the_server_knew_is_removed_when_it_is_delet
     async with asyncio.timeout(60):
         while await machine.client.find(PODS, "p", namespace="default") is not None:
             await asyncio.to_thread(os.sched_yield)
+
+
+class LossyClient(Client):
+    """Its first deletions are lost."""
+
+    lost = 2
+
+    async def delete(self, *arguments: Any, **options: Any) -> Any:
+        if self.lost:
+            self.lost -= 1
+            raise ConnectionLost("the server is away", established=False)
+        return await super().delete(*arguments, **options)
+
+
+async def test_deletion_of_an_ended_pod_is_tried_until_the_server_has_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_api, "REPORT_RETRY_S", 0.0)
+    await machine.run_pod("p", "true")
+    await machine.ended("p")
+    await machine.stop_agent()
+    await machine.client.patch_status(PODS, "p", {"phase": "Running"}, namespace="default")
+    await machine.client.delete(PODS, "p", namespace="default")
+    pod = await machine.client.get(PODS, "p", namespace="default")
+    async with LossyClient(kubeconfig.load(machine.server.kubeconfig)) as lossy:
+        api = pod_api.PodApi(lossy, EventRecorder(lossy, component="test"), SystemClock())
+        await api.finish_deletion(pod)
+        assert lossy.lost == 0
+    assert await machine.client.find(PODS, "p", namespace="default") is None
 
 
 async def test_pod_that_ignores_sigterm_is_killed_after_its_grace_period(machine: Machine) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from hekla.kube.client import Client
-from hekla.kube.errors import KubeError, NotFound
+from hekla.kube.errors import Conflict, KubeError, NotFound
 from hekla.kube.recorder import EventRecorder, reference
 from hekla.kube.resources import CONFIGMAPS, PODS, RUNTIME_CLASSES, SECRETS
 from hekla.nodeagent.environment import MissingReference, Sources
@@ -87,19 +87,25 @@ class PodApi:
         return None if found is None else str(found["handler"])
 
     async def finish_deletion(self, pod: Object) -> None:
-        """Delete the object of a terminating pod that has ended here."""
+        """Delete the object of a terminating pod that has ended here; retry until it is gone."""
         metadata = pod["metadata"]
-        if "deletionTimestamp" not in metadata:
-            return
-        with contextlib.suppress(KubeError):
-            await self._client.delete(
-                PODS,
-                metadata["name"],
-                namespace=metadata["namespace"],
-                grace_period_s=0,
-                uid=metadata["uid"],
-                missing_ok=True,
-            )
+        while "deletionTimestamp" in metadata:
+            try:
+                await self._client.delete(
+                    PODS,
+                    metadata["name"],
+                    namespace=metadata["namespace"],
+                    grace_period_s=0,
+                    uid=metadata["uid"],
+                    missing_ok=True,
+                )
+            except Conflict:
+                return  # another pod has the name
+            except KubeError as error:
+                log.warning("deletion of pod %s: %s; trying again", metadata["name"], error)
+                await self._clock.sleep(REPORT_RETRY_S)
+            else:
+                return
 
     def emit_event(
         self, pod: Object, kind: Literal["Normal", "Warning"], reason: str, message: str

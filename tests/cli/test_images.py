@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,17 @@ from hekla.images.store import ImageStore
 from hekla.images.tree import remove_tree
 from hekla.local import IMAGES_DIRECTORY
 from tests.images import sifs
-from tests.images.builders import BuiltImage, docker_archive, file, image, tar, write_layout
+from tests.images.builders import (
+    BuiltImage,
+    docker_archive,
+    file,
+    image,
+    sha256,
+    tar,
+    write_layout,
+)
+from tests.images.conftest import real, skopeo  # noqa: F401  fixtures
+from tests.images.registry import RealRegistry
 
 
 @pytest.fixture
@@ -88,6 +99,33 @@ def test_sif_file_is_loaded_listed_and_removed(where: Path, tmp_path: Path) -> N
     assert len(hekla(where, "list").output.splitlines()) == 1
     path.write_bytes(path.read_bytes()[:5000])
     assert "is damaged or cut off" in hekla(where, "load", str(path)).output
+
+
+def test_images_are_pulled_by_oras_and_from_podman(
+    where: Path,
+    tmp_path: Path,
+    real: RealRegistry,  # noqa: F811
+    skopeo: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = tmp_path / "storage.conf"
+    settings.write_text(
+        f'[storage]\ndriver="vfs"\nrunroot="{tmp_path}/run"\ngraphroot="{tmp_path}/graph"\n'
+    )
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(settings))
+    monkeypatch.setenv("PATH", f"{Path(skopeo).parent}:{os.environ['PATH']}")
+    (tmp_path / "root").mkdir()
+    data = sifs.sif(sifs.partition(sifs.squashfs(tmp_path / "root")))
+    name = f"oras://{real.push('app:1', sifs.artifact(data))}"
+    pulled = hekla(where, "pull", name)
+    assert pulled.exit_code == 0, pulled.output
+    assert f"{name}\t{sha256(data)}" in pulled.output
+    assert name in hekla(where, "list").output
+    assert hekla(where, "rm", name).output == f"removed {name}\n"
+    assert len(hekla(where, "list").output.splitlines()) == 1
+    missing = hekla(where, "pull", "containers-storage:no-such-image-here:1")
+    assert missing.exit_code == 1
+    assert "podman images" in missing.output
 
 
 def test_errors_name_the_next_step(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:

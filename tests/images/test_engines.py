@@ -39,15 +39,17 @@ class Podman:
 
 def _settings(where: Path, program: Path) -> dict[str, str]:
     """Return files of settings, for podman and for skopeo."""
+    engine = '[engine]\ncgroup_manager="cgroupfs"\nevents_logger="file"\n'
     parts = program.parents[1] / "podman" / "usr" / "bin"
-    conmon, crun = parts / "conmon", parts / "crun"
+    if parts.exists():  # unpacked and not installed: it does not find its own parts
+        engine += f'runtime="crun"\nconmon_path=["{parts / "conmon"}"]\n'
+        engine += (
+            f'[network]\nnetwork_backend="cni"\n[engine.runtimes]\ncrun=["{parts / "crun"}"]\n'
+        )
     return {
         "storage.conf": '[storage]\ndriver="vfs"\n'
         f'runroot="{where}/run"\ngraphroot="{where}/graph"\n',
-        "containers.conf": '[engine]\ncgroup_manager="cgroupfs"\nevents_logger="file"\n'
-        + (f'runtime="crun"\nconmon_path=["{conmon}"]\n' if conmon.exists() else "")
-        + '[network]\nnetwork_backend="cni"\n'
-        + (f'[engine.runtimes]\ncrun=["{crun}"]\n' if crun.exists() else ""),
+        "containers.conf": engine,
         "home/.config/containers/policy.json": json.dumps(
             {"default": [{"type": "insecureAcceptAnything"}]}
         ),

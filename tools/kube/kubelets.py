@@ -29,7 +29,7 @@ from tools.kube.cluster import Address, KubeCluster, parts_for
 from tools.kube.gobuild import Part, ensure
 from tools.kube.gobuild import missing as missing_parts
 from tools.kube.node import DNS_ADDRESS, DOMAIN, Node, NodeSettings
-from tools.kube.parts import COREDNS, KWOK, NODE_PARTS
+from tools.kube.parts import COREDNS, KWOK, NODE_PARTS, SCHEDULER
 
 API_ADDRESS = "10.96.0.1"  # the first of the Service addresses: the Service `kubernetes`
 API_PORT = 443
@@ -45,7 +45,7 @@ _PROGRAMS = ("unshare", "nsenter", "setpriv", "mount", "ip")
 
 
 def parts_with_kubelets() -> tuple[Part, ...]:
-    return (*(part for part in parts_for(controllers=True) if part != KWOK), *NODE_PARTS)
+    return (*(part for part in parts_for(controllers=True) if part != KWOK), SCHEDULER, *NODE_PARTS)
 
 
 def missing() -> str:
@@ -61,13 +61,17 @@ def missing() -> str:
 
 
 class KubeletCluster(KubeCluster):
-    """A cluster whose nodes run real containers. It leaves nothing behind, even when killed."""
+    """A cluster whose nodes run real containers. It leaves nothing behind, even when killed.
+
+    `scheduler`: with kube-scheduler, for pods that are not hekla's to schedule.
+    """
 
     def __init__(
         self,
         directory: Path,
         *,
         kubelets: int = 1,
+        scheduler: bool = False,
         settings: NodeSettings | None = None,
         server_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
@@ -83,6 +87,7 @@ class KubeletCluster(KubeCluster):
         self.server_kubeconfig = directory / "kubeconfig.inside"
         self.cgroup = f"{guard.TOP}/{os.getpid()}-{time.time_ns():x}"
         settings = settings or NodeSettings()
+        self._scheduler = scheduler
         self.nodes = [Node(self, f"node-{number}", number, settings) for number in range(kubelets)]
         self._address = Address(
             host="0.0.0.0",
@@ -166,6 +171,9 @@ class KubeletCluster(KubeCluster):
 
     def _start_nodes(self) -> None:
         self._start_dns()
+        if self._scheduler:
+            words: list[str | Path] = [ensure(SCHEDULER), "--kubeconfig", self.server_kubeconfig]
+            self.processes.start("kube-scheduler", [*words, "--leader-elect=false"])
         for node in self.nodes:
             node.start()
         for node in self.nodes:

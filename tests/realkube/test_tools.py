@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -141,6 +142,56 @@ signal.pause()
         assert Path(f"/proc/{pid}").exists()
         killed.kill()
     until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in _state(pid))
+
+
+def test_a_process_that_cleans_up_outlives_a_killed_runner_and_sees_its_end(
+    tmp_path: Path,
+) -> None:
+    runner = f"""
+import signal, sys
+from pathlib import Path
+from tools.kube.processes import Processes
+processes = Processes(Path({str(tmp_path)!r}))
+wait = "import sys; print('up', flush=True); sys.stdin.read(); print('clean', flush=True)"
+processes.start("cleaner", [sys.executable, "-c", wait], cleans_up=True)
+processes.wait_for("cleaner", lambda: "up" in processes.log("cleaner").read_text())
+print("up", flush=True)
+signal.pause()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", runner], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "up\n"
+        killed.kill()
+    until(lambda: (tmp_path / "cleaner.log").read_text() == "up\nclean\n")
+
+
+def test_connections_are_forwarded_both_ways_and_closed(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as behind, socket.socket() as front:
+        front.bind(("127.0.0.1", 0))
+        front.listen()
+        words: list[str | Path] = [
+            sys.executable,
+            ROOT / "tools/kube/forward.py",
+            str(front.fileno()),
+        ]
+        port = str(behind.getsockname()[1])
+        processes.start("forward", [*words, "127.0.0.1", port], pass_fds=[front.fileno()])
+        try:
+            with socket.create_connection(front.getsockname()) as caller:
+                called, _ = behind.accept()
+                with called:
+                    caller.sendall(b"ask")
+                    assert called.recv(3) == b"ask"
+                    called.sendall(b"answer")
+                    assert caller.recv(6) == b"answer"
+                    caller.shutdown(socket.SHUT_WR)
+                    assert called.recv(1) == b""
+                assert caller.recv(1) == b""
+        finally:
+            processes.stop_all()
 
 
 def _state(pid: int) -> str:

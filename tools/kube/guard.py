@@ -29,7 +29,6 @@ CGROUPS = Path("/sys/fs/cgroup")
 INIT = (
     "import os, signal\n"
     "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})\n"
-    "print('up', flush=True)\n"
     "while signal.sigwait({signal.SIGCHLD}):\n"
     "    try:\n"
     "        while os.waitpid(-1, os.WNOHANG)[0]:\n"
@@ -42,7 +41,7 @@ _POLL_S = 0.1
 
 
 def new_init(*kinds: str) -> list[str]:
-    """Return a command that runs an init process in new namespaces; it prints `up`."""
+    """Return a command that runs an init process in new namespaces."""
     return [
         "unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc",
         "--propagation=private", *(f"--{kind}" for kind in kinds),
@@ -58,10 +57,14 @@ def children(pid: int) -> list[int]:
 
 
 def init_of(pid: int) -> int:
-    """Return the init process that the command of `new_init` runs; 0 if it has ended."""
+    """Return the init process below a process; 0 if it has not started, or has ended."""
     for child in children(pid):
-        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        return child if words[0] == sys.executable.encode() else init_of(child)
+        try:
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return 0
+        is_init = words[0] == sys.executable.encode() and INIT.encode() in words
+        return child if is_init else init_of(child)
     return 0
 
 

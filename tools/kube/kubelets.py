@@ -115,6 +115,12 @@ class KubeletCluster(KubeCluster):
         target = ["-t", str(init or self._init), "--mount", "--net", "--pid"]
         return ["nsenter", *target, "--", "setpriv", "--pdeathsig", "KILL"]
 
+    def await_init(self, name: str) -> int:
+        """Wait for the init process of a process that was started; return it."""
+        pid = self.processes.pids()[name]
+        self.processes.wait_for(name, lambda: guard.init_of(pid) != 0)
+        return guard.init_of(pid)
+
     def import_image(self, archive: Path) -> None:
         """Make an image available on every node: a file as `docker save` writes, or an OCI one."""
         for node in self.nodes:
@@ -137,8 +143,7 @@ class KubeletCluster(KubeCluster):
         self.processes.start(
             "guard", [sys.executable, _HERE / "guard.py", Path(self.cgroup).name], cleans_up=True
         )
-        self.processes.wait_for("guard", lambda: "up" in self.processes.log("guard").read_text())
-        self._init = guard.init_of(self.processes.pids()["guard"])
+        self._init = self.await_init("guard")
         self._make_network()
         self.processes.enter(["nsenter", "-t", str(self._init), "--net", "--"])
 

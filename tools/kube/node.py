@@ -88,8 +88,7 @@ class Node:
         cgroup = f"{self._cluster.cgroup}/{self.name}"
         guard.make_cgroups(cgroup)
         processes.start(self.name, [*self._cluster.entry(), *guard.new_init()])
-        processes.wait_for(self.name, lambda: "up" in processes.log(self.name).read_text())
-        self._init = guard.init_of(processes.pids()[self.name])
+        self._init = self._cluster.await_init(self.name)
         self._mount()
         programs = self._folder("programs")
         path = f"PATH={programs}:{os.environ['PATH']}"

@@ -84,7 +84,9 @@ def scripts(data_dir: str) -> list[HostilePod]:
             "write",
             "for d in /etc /usr /bin /var /opt /boot /lib /srv /home /etc/hosts /etc/passwd "
             "/var/spool/cron; do test -w $d && echo ESCAPED $d; done; "
-            "find /root -maxdepth 1 -type f 2>/dev/null | head -1 | grep . && echo ESCAPED",
+            "find /root -maxdepth 2 -writable ! -type l 2>/dev/null | head -1 | grep . "
+            "&& echo ESCAPED; find /root -maxdepth 2 -type f ! -perm -o+r -readable 2>/dev/null "
+            "| head -1 | grep . && echo ESCAPED",
         ),
         HostilePod(
             "path",

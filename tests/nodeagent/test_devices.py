@@ -10,7 +10,7 @@ from hekla.api import wellknown
 from hekla.kube.resources import NODES
 from hekla.nodeagent.device_manager import DeviceManager, requested_shares
 from hekla.nodeagent.errors import AllocationError
-from hekla.nodeagent.gpus import GpuShare, simulate_gpus
+from hekla.nodeagent.gpus import Gpu, GpuShare, simulate_gpus, visible_devices
 from hekla.nodeagent.hosts import hosts_file
 from hekla.nodeagent.node_status import node_object
 from hekla.nodeagent.pod_addresses import PodAddresses
@@ -74,6 +74,17 @@ def test_annotations_name_the_gpus_and_limits_their_number_and_size() -> None:
             requested_shares(_pod(numbered, gpu_index=nonsense), devices)
     with pytest.raises(AllocationError, match="requests 1 GPUs"):
         requested_shares(_pod({"volcano.sh/vgpu-memory": "5"}, vgpu_ids_new="garbage"), devices)
+
+
+def test_gpus_are_visible_by_their_uuids_because_a_container_counts_its_own() -> None:
+    ids = [f"GPU-{number}2345678-1234-1234-1234-123456789abc" for number in range(4)]
+    devices = DeviceManager([Gpu(each, 16384, "A100") for each in ids])
+    devices.share("u", [GpuShare("c", 3, 8192, 0)])
+    pod = _pod({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "8192"})
+    assert devices.variables(pod, "c")["CUDA_VISIBLE_DEVICES"] == ids[3]
+    assert visible_devices([(1, devices.gpus[1]), (3, devices.gpus[3])]) == f"{ids[1]},{ids[3]}"
+    unnamed = Gpu("GPU-0", 16384, "NVIDIA")  # nvidia-smi is missing
+    assert visible_devices([(1, devices.gpus[1]), (0, unnamed)]) == "1,0"
 
 
 def test_with_mps_the_environment_has_mps_limits() -> None:

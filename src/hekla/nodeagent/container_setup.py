@@ -47,7 +47,7 @@ from hekla.nodeagent.environment import (
 )
 from hekla.nodeagent.errors import AllocationError
 from hekla.nodeagent.gpu_edits import GpuEdits, gpu_edits
-from hekla.nodeagent.gpus import device_nodes, requested_gpus
+from hekla.nodeagent.gpus import device_nodes, requested_gpus, visible_devices
 from hekla.nodeagent.image_config import (
     ImageConfigError,
     ImageUser,
@@ -456,14 +456,16 @@ class ContainerSetup:
                 base["HOME"] = str(self.directory / "work")
         base["HOSTNAME"] = self._hostname
         base["HEKLA_POD_UID"] = self._uid
-        gpus = self._context.devices.allocated.get(self._uid) or ()
-        edits = self._gpu_edits(container) if isinstance(programs, Image) else None
-        visible = (edits and edits.visible) or ",".join(map(str, gpus))
+        devices = self._context.devices
+        allocated = devices.allocated.get(self._uid) or ()
+        visible = visible_devices(
+            [(index, devices.gpus[index]) for index in allocated if index < devices.count]
+        )
         base |= {
             "CUDA_VISIBLE_DEVICES": visible,
             "NVIDIA_VISIBLE_DEVICES": visible or "void",
         }
-        base |= self._context.devices.variables(self._pod, container["name"])
+        base |= devices.variables(self._pod, container["name"])
         variables = container_environment(
             self._pod,
             container,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from hekla.nodeagent.gpus import SIMULATED_PREFIX, Gpu
 from hekla.nodeagent.sandbox import Mount
 
 SEARCH_PATH: Final = "LD_LIBRARY_PATH"
-_UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,6 @@ class GpuEdits:
     """Of device nodes and files."""
     variables: dict[str, str] = field(default_factory=dict)
     links: list[Link] = field(default_factory=list)
-    visible: str = ""
-    """The GPUs by their UUIDs; empty if they are not known."""
 
     def added_to(self, base: dict[str, str]) -> dict[str, str]:
         """Return the variables of an image with those of the GPUs."""
@@ -61,12 +57,10 @@ def gpu_edits(
         for number, hook in enumerate(each.edits.hooks or ())
     ]
     pairs = [variable.partition("=") for each in placed for variable in each.edits.env or ()]
-    ids = [gpu.id for _, gpu in gpus]
     return GpuEdits(
         mounts=list(dict.fromkeys(mounts)),
         variables={name: value for name, _, value in pairs},
         links=links(hooks, [mount for mount, _ in files]),
-        visible=",".join(ids) if all(map(_UUID.fullmatch, ids)) else "",
     )
 
 

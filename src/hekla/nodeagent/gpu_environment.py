@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hekla.api import wellknown
-from hekla.nodeagent.gpus import Gpu, GpuShare, container_device_limits
+from hekla.nodeagent.gpus import Gpu, GpuShare, container_device_limits, visible_devices
 from hekla.units.objects import Object
 
 
@@ -36,7 +36,7 @@ def gpu_share_environment(
             limits["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{memory}m"
         visible = ",".join(str(each.index) for each in own)
     return {
-        "CUDA_VISIBLE_DEVICES": ",".join(str(each.index) for each in own),
+        "CUDA_VISIBLE_DEVICES": visible_devices([(each.index, gpus[each.index]) for each in own]),
         "NVIDIA_VISIBLE_DEVICES": visible,
         **limits,
     }

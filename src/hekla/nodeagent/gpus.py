@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ SIMULATED_MEMORY = 16384
 SIMULATED_PREFIX = "GPU-simulated-"
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 """What every program with a GPU needs beside it."""
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HAMI_CORE, MPS = "hami-core", "mps"
 
 
@@ -32,6 +34,17 @@ class Gpu:
     id: str
     memory: int
     type: str
+
+
+def visible_devices(gpus: Sequence[tuple[int, Gpu]]) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES for GPUs with their indices: UUIDs if known.
+
+    A container has the device nodes of its GPUs only, and CUDA counts from 0 what it finds. So the
+    index of a GPU on the machine names another GPU there, or none.
+    """
+    if all(_UUID.fullmatch(gpu.id) for _, gpu in gpus):
+        return ",".join(gpu.id for _, gpu in gpus)
+    return ",".join(str(index) for index, _ in gpus)
 
 
 def device_nodes(gpus: Sequence[Gpu]) -> list[str]:

@@ -21,6 +21,7 @@ from hekla.nodeagent import sandbox
 from tests.e2e import stories
 from tests.images import sifs
 from tests.images.builders import directory, docker_archive, file, image, symlink, tar
+from tests.images.registry import real_registry
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "containers"
 APPLETS = ("sh", "echo", "mv", "sleep", "httpd", "wget")
@@ -32,6 +33,16 @@ def busybox() -> bytes:
         return debian.static_busybox().read_bytes()
     except debian.Missing as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def skopeo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node agent finds skopeo; before `client`, which starts the agent."""
+    try:
+        program = debian.program("skopeo")
+    except debian.Missing as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
 @pytest.fixture
@@ -60,9 +71,38 @@ def public() -> Iterator[Path]:
     shutil.rmtree(where)
 
 
+def is_completed(jobs: list[Any]) -> bool:
+    states = [(job.get("status") or {}).get("state") or {} for job in jobs]
+    return [state.get("phase") for state in states] == ["Completed"]
+
+
 def logs(client: SyncClient, pod: str, container: str = "main") -> str:
     with client.logs(pod, namespace="default", container=container) as chunks:
         return b"".join(chunks).decode()
+
+
+def test_workers_from_an_image_of_a_registry_add_up_their_gradients(
+    skopeo: None, client: SyncClient, busybox: bytes, tmp_path: Path
+) -> None:
+    """The image is built as the Containerfile says, from the busybox of this machine."""
+    script = (EXAMPLES / "ddp" / "train.sh").read_bytes()
+    built = image(
+        tar(
+            *(directory(name) for name in ("bin", "etc")),
+            file("bin/busybox", busybox, mode=0o755),
+            *(symlink(f"bin/{name}", "busybox") for name in ("sh", "seq", "nc", "sleep")),
+            file("train.sh", script, mode=0o755),
+        ),
+        architecture=this_machine().architecture,
+        config={"Entrypoint": ["/train.sh"], "Env": ["PATH=/bin"]},
+    )
+    with real_registry(tmp_path) as registry:
+        registry.push("ddp:1", built)
+        stories.submit(client, EXAMPLES / "ddp.yaml", {"127.0.0.1:5000": registry.address})
+        stories.seen(client, JOBS, is_completed)
+    pods = ("master-0", "worker-0", "worker-1")
+    told = [logs(client, f"ddp-{pod}") for pod in pods]
+    assert told == [f"rank {rank} of 3: the sum of all gradients is 60\n" for rank in range(3)]
 
 
 def test_sif_job_runs_the_runscript_and_a_command(
@@ -78,11 +118,6 @@ def test_sif_job_runs_the_runscript_and_a_command(
     path.write_bytes(sifs.sif(sifs.partition(sifs.squashfs(root))))
     path.chmod(0o644)
     stories.submit(client, EXAMPLES / "sif-job.yaml", {"/srv/images/hello.sif": str(path)})
-
-    def is_completed(jobs: list[Any]) -> bool:
-        states = [(job.get("status") or {}).get("state") or {} for job in jobs]
-        return [state.get("phase") for state in states] == ["Completed"]
-
     stories.seen(client, JOBS, is_completed)
     assert logs(client, "sif-job-runscript-0") == "hello from the runscript: one two\n"
     assert logs(client, "sif-job-command-0") == "hello everybody from hello.sif\n"

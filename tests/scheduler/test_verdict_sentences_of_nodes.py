@@ -103,6 +103,11 @@ SITUATIONS: dict[str, tuple[TestCluster, str]] = {
         cluster([node("n1")], [pending(1, queue="root")], queues=[queue("root")], conf=TREE),
         "queue 'root' takes no jobs; what helps: name another queue in the job",
     ),
+    "enqueued: its queue is the root": (
+        cluster([node("n1")], [job(cpu=1, queue="root")], queues=[queue("root")], conf=TREE),
+        "0/1 tasks fit; queue 'root' takes no task of 1 cpu; what helps: name another queue in the "
+        "job",
+    ),
     "not enqueued: its own queue uses more than it deserves, and no other uses anything": (
         cluster(
             [node("n1", cpu=4)],

@@ -267,7 +267,7 @@ def _refused(session: Session, job: Job, attempt: Attempt, task: Task) -> Verdic
     blocked = blocked or above_capability(session, queue, task)
     if not blocked:
         message = f"queue {queue.name!r} takes no task of {asked}"
-        return _refusal(session, job, attempt, task, message, "", ())
+        return _refusal(session, job, attempt, task, message, "name another queue in the job", ())
     limit = limit_of(session, queue, blocked[0].resource, blocked[0].allowed)
     if limit.kind == "cluster":
         # A queue that deserves the whole cluster is not the limit: the cluster is too small.

@@ -23,10 +23,11 @@ from hekla.images.errors import (
     ToolMissing,
     Unauthorized,
 )
-from hekla.images.reference import parse_reference
+from hekla.images.reference import Reference, parse_reference
 from hekla.images.skopeo import _error
 from hekla.images.store import ImageStore
 from hekla.images.transfer import Credentials, Puller, is_insecure
+from tests.clean_processes import exit_code, start
 from tests.images.builders import descriptor, directory, file, image, index, sha256, tar
 from tests.images.registry import LyingRegistry, RealRegistry
 from tests.images.stores import files_of
@@ -324,6 +325,11 @@ async def test_cancelled_pull_ends_its_process_and_leaves_nothing(
     assert files_of(live) == NOTHING
 
 
+def pull_and_die(where: Path, skopeo: str, name: Reference) -> None:
+    pulls = puller(ImageStore(where), skopeo)
+    asyncio.run(pulls.pull(name, progress=lambda *_: os.kill(os.getpid(), 9)))
+
+
 def test_pull_that_is_killed_leaves_nothing_at_the_next_start(
     lying: LyingRegistry, where: Path, skopeo: str
 ) -> None:
@@ -331,14 +337,7 @@ def test_pull_that_is_killed_leaves_nothing_at_the_next_start(
     built = image(BASE, ONE)
     lying.stalled.add(f"blobs/{built.layer_digests[0]}")
     name = lying.put("1", built)
-    child = os.fork()
-    if child == 0:
-        try:
-            pulls = puller(ImageStore(where), skopeo)
-            asyncio.run(pulls.pull(name, progress=lambda *_: os.kill(os.getpid(), 9)))
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 9
+    assert exit_code(start(pull_and_die, where, skopeo, name)) == -9
     store = ImageStore(where)
     assert files_of(store) == NOTHING
     lying.hold.set()

@@ -6,8 +6,7 @@ import asyncio
 import io
 import os
 import signal
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from hekla.images.reference import SifFile
 from hekla.images.sif_files import find_sif, load_sif
 from hekla.images.store import ImageStore
 from hekla.units.clock import ManualClock
+from tests.clean_processes import exit_code, start
 from tests.images import sifs
 from tests.images.builders import directory, file, image, sha256, tar
 from tests.images.stores import add, files_of
@@ -26,22 +26,19 @@ BASE, TOP = tar(file("base", b"base")), tar(directory("d", mode=0), file("d/top"
 BUILT = image(BASE, TOP)
 
 
-def killed_at(number: int, work: Callable[[], None]) -> bool:
+def killed_at(number: int, work: Callable[..., None], *arguments: Any) -> bool:
     """Do some work in a child that kills itself at a system call; return whether it came so far."""
-    child = os.fork()
-    if child == 0:
-        left = [number]
-        for name in CALLS:
-            _count(name, left)
-        try:
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGKILL)
-    return status == signal.SIGKILL
+    code = exit_code(start(_work_until, number, work, arguments))
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def _work_until(number: int, work: Callable[..., None], arguments: Sequence[Any]) -> None:
+    left = [number]
+    for name in CALLS:
+        _count(name, left)
+    work(*arguments)
+    os._exit(0)  # the end of Python has system calls of its own
 
 
 def _count(name: str, left: list[int]) -> None:
@@ -84,12 +81,17 @@ def take_out(where: Path) -> None:
     ImageStore(where, clock=ManualClock()).remove("x")
 
 
+def load(where: Path, path: Path) -> None:
+    with path.open("rb") as opened:
+        asyncio.run(load_sif(ImageStore(where), opened.fileno(), SifFile(str(path))))
+
+
 @pytest.mark.slow
 def test_pull_that_is_killed_anywhere_can_be_repeated(tmp_path: Path) -> None:
     steps, outcomes = 0, set()
     for number in range(0, 10_000, 2):
         where = tmp_path / f"at{number}"
-        if not killed_at(number, lambda where=where: bring_in(where)):  # type: ignore[misc]
+        if not killed_at(number, bring_in, where):
             break
         outcomes.add(check(where))
         bring_in(where)
@@ -105,7 +107,7 @@ def test_removal_that_is_killed_anywhere_removes_all_or_nothing(tmp_path: Path) 
     for number in range(10_000):
         where = tmp_path / f"at{number}"
         bring_in(where)
-        if not killed_at(number, lambda where=where: take_out(where)):  # type: ignore[misc]
+        if not killed_at(number, take_out, where):
             break
         outcomes.add(check(where))
     assert outcomes == {True, False}
@@ -118,10 +120,6 @@ def test_sif_file_whose_unpacking_is_killed_anywhere_can_be_loaded_again(tmp_pat
     path = tmp_path / "x.sif"
     path.write_bytes(sifs.sif(sifs.partition(sifs.squashfs(tmp_path / "root"))))
     source, outcomes = SifFile(str(path)), set()
-
-    def load(where: Path) -> None:
-        with path.open("rb") as opened:
-            asyncio.run(load_sif(ImageStore(where), opened.fileno(), source))
 
     def loaded(where: Path) -> bool:
         store = ImageStore(where)
@@ -137,10 +135,10 @@ def test_sif_file_whose_unpacking_is_killed_anywhere_can_be_loaded_again(tmp_pat
 
     for number in range(0, 10_000, 2):
         where = tmp_path / f"at{number}"
-        if not killed_at(number, lambda where=where: load(where)):  # type: ignore[misc]
+        if not killed_at(number, load, where, path):
             break
         outcomes.add(loaded(where))
-        load(where)
+        load(where, path)
         assert loaded(where)
     assert outcomes == {True, False}
 
@@ -148,17 +146,8 @@ def test_sif_file_whose_unpacking_is_killed_anywhere_can_be_loaded_again(tmp_pat
 def test_two_processes_add_the_same_image(tmp_path: Path) -> None:
     where = tmp_path / "images"
     ImageStore(where).close()
-    children = []
-    for _ in range(4):
-        child = os.fork()
-        if child == 0:
-            try:
-                bring_in(where)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0, 0]
+    children = [start(bring_in, where) for _ in range(4)]
+    assert [exit_code(child) for child in children] == [0, 0, 0, 0]
     assert check(where)
 
 

@@ -74,7 +74,7 @@ def test_objects_survive_kill_9(hekla: Hekla) -> None:
 
 
 def test_a_detached_run_returns_and_says_how_to_follow_its_job(hekla: Hekla) -> None:
-    hekla("up", "--port", "0", "--detach")
+    hekla("up", "--port", "0", "--detach", "--pod-user", "owner")
     words = ("--name", "later", "--", "echo", "passed")
     shown = hekla("run", "--detach", *words)
     followed = "`hekla job logs -f --data-dir {0}` and `hekla job wait --data-dir {0}` follow later"

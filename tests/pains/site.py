@@ -234,7 +234,6 @@ class Place:
         return until(
             lambda: found if len(found := self.running(job)) == count else None,
             f"{job}: {count} running pods",
-            40.0,
         )
 
     def phase(self, job: str) -> str:
@@ -258,7 +257,7 @@ class Place:
         return messages[-1] if messages else ""
 
     def is_pending(self, job: str) -> str:
-        return until(lambda: self.reason(job), f"{job} has no reason", 40.0)
+        return until(lambda: self.reason(job), f"{job} has no reason")
 
     def finish(self, job: str, how: str = "Succeeded", count: int | None = None) -> None:
         for pod in [p for p in self.pods(job) if p["status"].get("phase") == "Running"][:count]:

@@ -36,7 +36,7 @@ def test_05_fair_share_preemption_loops(place: Place) -> None:
         queue = site.queue(f"{name}-{place.namespace}", weight=weight)
         place.submit(job(name, 4, size, minAvailable=1, queue=queue))
     for name in "abc":
-        until(lambda name=name: place.running(name), f"{name} does not run", 40.0)  # type: ignore[misc]
+        until(lambda name=name: place.running(name), f"{name} does not run")  # type: ignore[misc]
     site.cycles()
     until(lambda: not any("deletionTimestamp" in p["metadata"] for p in place.pods()))
     site.cycles()

@@ -56,7 +56,7 @@ def test_15_webhook_down_cluster_down(place: Place) -> None:
         }
         place.client.create(PODS, plain, namespace=place.namespace)
         place.finish("before", "Failed", 1)
-        until(lambda: len(set(place.runs("before", 2)) - set(before)) == 1, "not replaced", 40.0)
+        until(lambda: len(set(place.runs("before", 2)) - set(before)) == 1, "not replaced")
     finally:
         if site.admission is not None:
             site.restart_admission()
@@ -153,18 +153,18 @@ def test_19_status_drifts_from_truth(place: Place) -> None:
     queue = site.queue(f"q-{place.namespace}")
     place.submit(job("runs", 3, queue=queue))
     place.runs("runs", 3)
-    until(lambda: _allocated(place, queue) == "3", "allocated", 20.0)
+    until(lambda: _allocated(place, queue) == "3", "allocated")
     place.submit(job("waits", 2, queue=queue))
     place.is_pending("waits")
     until(lambda: place.phase("runs") == "Running")
-    until(lambda: place.phase("waits") == "Pending", "phase", 20.0)
+    until(lambda: place.phase("waits") == "Pending", "phase")
     assert place.group("waits")["status"]["phase"] != "Running"
     place.finish("runs")
     place.runs("waits", 2)
     until(lambda: place.phase("runs") == "Completed")
-    until(lambda: _allocated(place, queue) == "2", "allocated", 20.0)
+    until(lambda: _allocated(place, queue) == "2", "allocated")
     place.finish("waits")
-    until(lambda: _allocated(place, queue) in ("0", ""), "allocated", 20.0)
+    until(lambda: _allocated(place, queue) in ("0", ""), "allocated")
     site.cycles()
     assert {place.phase(name) for name in ("runs", "waits")} == {"Completed"}
     assert _allocated(place, queue) in ("0", "")
@@ -184,25 +184,25 @@ def test_20_job_lifecycle_corner_cases(place: Place) -> None:
     before = place.runs("restarts", 2)
     group = place.group("restarts")["metadata"]["uid"]
     place.finish("restarts", "Failed", 1)
-    until(lambda: len(set(place.runs("restarts", 2)) - set(before)) == 1, "", 40.0)
+    until(lambda: len(set(place.runs("restarts", 2)) - set(before)) == 1, "")
     assert place.group("restarts")["metadata"]["uid"] == group, "the PodGroup was replaced"
     # An aborted job stays aborted although its pods end.
     again = [{"event": "PodFailed", "action": "RestartJob"}]
     place.submit(job("stopped", 2, policies=again))
     place.runs("stopped", 2)
     _command(place, "stopped", "AbortJob")
-    until(lambda: place.phase("stopped") == "Aborted", "not aborted", 40.0)
-    until(lambda: not place.pods("stopped"), "pods are left", 40.0)
+    until(lambda: place.phase("stopped") == "Aborted", "not aborted")
+    until(lambda: not place.pods("stopped"), "pods are left")
     site.cycles(2)
     assert place.phase("stopped") == "Aborted"
     # After the last retry nothing runs any more.
     place.submit(job("fails", 2, policies=again, maxRetry=1))
     first = place.runs("fails", 2)
     place.finish("fails", "Failed", 1)
-    until(lambda: not set(place.runs("fails", 2)) & set(first), "no retry", 40.0)
+    until(lambda: not set(place.runs("fails", 2)) & set(first), "no retry")
     place.finish("fails", "Failed", 1)
-    until(lambda: place.phase("fails") == "Failed", "still retried", 40.0)
-    until(lambda: not place.running("fails"), "pods are left", 40.0)
+    until(lambda: place.phase("fails") == "Failed", "still retried")
+    until(lambda: not place.running("fails"), "pods are left")
 
 
 def _command(place: Place, name: str, action: str) -> None:
@@ -289,12 +289,12 @@ def test_23_a_doomed_pod_wins_every_cycle(place: Place) -> None:
     }
     place.client.create(VALIDATING_POLICIES, policy)
     place.client.create(VALIDATING_POLICY_BINDINGS, binding)
-    until(lambda: _refuses(place), "the policy is not in force", 40.0)
+    until(lambda: _refuses(place), "the policy is not in force")
     try:
         before = _failed_binds(place)
         place.submit(job("doomed", 1, "2", priorityClassName="high"))
-        until(lambda: _failed_binds(place) > before, "it is bound", 40.0)
-        until(lambda: "denied request" in place.reason("doomed"), "no reason", 40.0)
+        until(lambda: _failed_binds(place) > before, "it is bound")
+        until(lambda: "denied request" in place.reason("doomed"), "no reason")
         place.submit(job("good", 1, "2"))
         place.runs("good", 1)
         assert not place.running("doomed")
@@ -333,7 +333,7 @@ def test_24_autoscalers_buy_nodes_for_pods_without_quota(place: Place) -> None:
         place.submit(body(name, 3, "1", minAvailable=1, queue=queue))
         place.runs(name, 2)
     place.submit(job("nodes", 1, "8"))
-    until(lambda: "Unschedulable" in _scheduled(place, "nodes"), "no sign for autoscalers", 40.0)
+    until(lambda: "Unschedulable" in _scheduled(place, "nodes"), "no sign for autoscalers")
     site.cycles(3)
     for name in ("plain", "gated"):
         assert "Unschedulable" not in _scheduled(place, name), "an autoscaler would buy a node"

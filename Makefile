@@ -111,6 +111,7 @@ bench: setup
 	$(BIN)/python -m bench.controllers
 	$(BIN)/python -m bench.service
 	$(BIN)/python -m bench.local
+	[ $$(id -u) -ne 0 ] || $(BIN)/python -m bench.containers
 	$(BIN)/python -m bench.cli
 	$(BIN)/python -m bench.quality
 

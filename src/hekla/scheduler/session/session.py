@@ -71,8 +71,10 @@ class Session:
         self.placed = PlacedPods(is_affinity_used=bool(cluster.term_classes))
         self.has_bound_nominated = False
         self._has_leftovers = False
-        self.nominated: dict[str, Task] = {}
-        """The tasks, by uid, that were pipelined where victims terminate for them."""
+        self.nominated: set[str] = set()
+        """The uids of tasks that were pipelined where victims terminate for them."""
+        self.nominated_beside: dict[str, Task] = {}
+        """Those of them, by uid, whose affinity asks for other pods."""
         self.operations: list[Operation] = []
         """The operations of this cycle's statements that were committed or kept, in order."""
         self.events: list[Event] = []
@@ -111,6 +113,13 @@ class Session:
     def wake_at_once(self) -> None:
         """Request a cycle right after this one: its results leave something to decide."""
         self.plan.wake_at = self.now
+
+    def nominate(self, tasks: Iterable[Task]) -> None:
+        """Record tasks that were pipelined where victims terminate for them."""
+        for task in tasks:
+            self.nominated.add(task.uid)
+            if task.klass.affinity.pod_affinity:
+                self.nominated_beside[task.uid] = task
 
     def plugin(self, name: str) -> Plugin | None:
         """Return the configured plugin of this name."""

@@ -73,7 +73,7 @@ class Statement:
         for operation in self.operations:
             operation.is_committed = True
         if self.evicted:
-            self._session.nominated |= {task.uid: task for task in self.pipelined}
+            self._session.nominate(self.pipelined)
         self.keep()
 
     def keep(self) -> None:

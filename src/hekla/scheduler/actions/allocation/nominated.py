@@ -75,7 +75,7 @@ def place_nominated(
         if not chosen:
             break
         put(chosen, index)
-        session.nominated |= {task.uid: task for task in chosen if task.status == PIPELINED}
+        session.nominate(task for task in chosen if task.status == PIPELINED)
         tasks = [task for task in tasks if task.status == PENDING]
     return tasks
 

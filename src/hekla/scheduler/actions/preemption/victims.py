@@ -343,12 +343,11 @@ class Preemption:
 
 def nominated_beside_pods(session: Session) -> list[Task]:
     """Return the nominated tasks that must be beside other pods, and are."""
-    beside = [
+    return [
         task
-        for task in session.nominated.values()
-        if task.status == PIPELINED and task.klass.affinity.pod_affinity
+        for task in session.nominated_beside.values()
+        if task.status == PIPELINED and keep_their_nodes(session, [task])
     ]
-    return [task for task in beside if keep_their_nodes(session, [task])]
 
 
 def keep_their_nodes(session: Session, nominated: Iterable[Task]) -> bool:
